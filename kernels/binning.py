@@ -29,7 +29,7 @@ from gpuboost.kernels.cuda_common import cuda, cuda_kernel, device_function, lan
 from gpuboost.kernels.jit import inlined_scalar, launch, parallel_kernel
 from gpuboost.kernels.register_search import N_KEYS, can_search, fill_heap, search_heap
 from gpuboost.kernels.scalar import float_key
-from gpuboost.kernels.shares import claim_near, new_counters
+from gpuboost.kernels.shares import claim_block, claim_near, new_counters
 from gpuboost.kernels.turning import TILE, can_turn, turn_tile
 
 ROW_BLOCK = 512  # 512 rows × 32 codes = 16 KB of records: stays in the first-level cache while its columns fill it
@@ -60,6 +60,7 @@ def bin_rows_cpu(batch, missing, thresholds, offsets, first_row, columns, words,
 def _bin_items(thread, counters, batch, missing, thresholds, offsets, first_row, columns, words, n_lost):
     n_rows, n_features = batch.shape[0], columns.shape[0]
     n_chunks = (n_rows + ITEM_ROWS - 1) // ITEM_ROWS
+    n_items = n_chunks * ((n_features + ITEM_FEATURES - 1) // ITEM_FEATURES)
     largest, width = int64(0), min(ITEM_FEATURES, n_features)
     for f in range(n_features):
         largest = max(largest, int64(offsets[f + 1] - offsets[f]))
@@ -70,11 +71,11 @@ def _bin_items(thread, counters, batch, missing, thresholds, offsets, first_row,
     values, found, packed = empty((TILE, ROW_BLOCK), np.float32), empty(ROW_BLOCK, columns.dtype), empty(ROW_BLOCK, np.uint64)
     prepared = int64(-1)
     while True:
-        item = claim_near(counters, thread, n_chunks * ((n_features + ITEM_FEATURES - 1) // ITEM_FEATURES))
-        first = item // max(n_chunks, 1) * ITEM_FEATURES
-        if first >= n_features or n_rows == 0:
+        item = claim_near(counters, thread, n_items)
+        if item >= n_items:
             return
-        last, chunk = min(first + ITEM_FEATURES, n_features), item % n_chunks
+        first, chunk = item // n_chunks * ITEM_FEATURES, item % n_chunks
+        last = min(first + ITEM_FEATURES, n_features)
         if prepared != first:
             prepared = first
             for f in range(first, last):
@@ -225,7 +226,7 @@ def write_records_cpu(columns, words, n_threads):
 def _write_items(thread, counters, columns, words):
     packed = empty(ROW_BLOCK, np.uint64)
     while True:
-        begin = claim_near(counters, thread, (words.shape[0] + ROW_BLOCK - 1) // ROW_BLOCK) * ROW_BLOCK
+        begin = claim_block(counters, thread, words.shape[0], ROW_BLOCK)
         if begin >= words.shape[0]:
             return
         end = min(begin + ROW_BLOCK, words.shape[0])

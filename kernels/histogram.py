@@ -59,6 +59,7 @@ from gpuboost.kernels.jit import (
     scalar,
     unlock,
 )
+from gpuboost.kernels.nodes import count_rows
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.shares import claim_near, claim_rows, new_counters
 
@@ -106,9 +107,7 @@ def list_build_items(
     first_slot : slot of the nodes' records that is row 0 of hist.
     hist : int64 (n_slots, leaf_size, total_bins, 2), OUT. Zeroed in the first page where several items will add.
     """
-    n_rows, n_items = int64(0), 0
-    for node in build:
-        n_rows += segments[node, 1] - segments[node, 0]
+    n_rows, n_items = count_rows(build, segments), 0
     slice_rows = min(max(n_rows // (4 * n_threads), int64(min_slice_rows)), int64(FLUSH_ROWS))
     items = empty(((n_rows // slice_rows + build.size) * hist.shape[1], 8), np.int64)
     for i in range(build.size):
@@ -493,13 +492,11 @@ def build_packed_cpu(build, parents, nodes, segments, first_output, n_codes, wor
     words : uint64 (n_rows, ≤ REGISTERS), IN. Records of n_codes codes of one byte. rows, gpair : as build_histograms_cpu.
     hist : int64 (n_slots, codes of whole words, BYTE_STRIDE), INOUT.
     """
-    n_words, n_rows = (n_codes + 7) // 8, int64(0)
-    for node in build:
-        n_rows += segments[node, 1] - segments[node, 0]
+    n_words = (n_codes + 7) // 8
     group_words = count_group_words(n_words, build.size, n_threads)
     n_groups = (n_words + group_words - 1) // group_words
     n_histograms = n_groups * build.size
-    n_slices = count_slices(n_rows // max(build.size, 1), n_histograms, n_threads)
+    n_slices = count_slices(count_rows(build, segments) // max(build.size, 1), n_histograms, n_threads)
     n_added, locks = zeros(n_histograms * group_words, np.int64), zeros(n_histograms * group_words, np.uint8)
     n_busy = min(n_threads, n_histograms * n_slices)
     args = (
@@ -590,9 +587,7 @@ def _subtract(thread, counters, parents, first_built, hist):
         i = claim_near(counters, thread, parents.size)
         if i >= parents.size:
             return
-        parent, child = hist[parents[i]].reshape(-1), hist[first_built + i].reshape(-1)
-        for b in range(parent.size):
-            parent[b] -= child[b]
+        _take_from(hist[parents[i]].reshape(-1), hist[first_built + i].reshape(-1))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from gpuboost.kernels.cuda_common import (
     warp_sum,
 )
 from gpuboost.kernels.jit import kernel, launch, parallel_kernel
+from gpuboost.kernels.nodes import count_rows
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
 from gpuboost.kernels.shares import claim_near, new_counters
 from gpuboost.kernels.structs import NUMERIC
@@ -51,10 +52,8 @@ def list_chunks(selected, segments, n_threads):
 
     selected : int32 (n,), IN. segments : int64 (n_nodes, 3), IN.
     """
-    n_rows, n_chunks, n = int64(0), int64(0), 0
-    for node in selected:
-        n_rows += segments[node, 1] - segments[node, 0]
-    size = min(max(n_rows // (CHUNKS_PER_THREAD * n_threads), int64(LEAST_CHUNK)), int64(MOST_CHUNK))
+    n_chunks, n = int64(0), 0
+    size = min(max(count_rows(selected, segments) // (CHUNKS_PER_THREAD * n_threads), int64(LEAST_CHUNK)), int64(MOST_CHUNK))
     for node in selected:
         n_chunks += (segments[node, 1] - segments[node, 0] + size - 1) // size
     chunks = empty((n_chunks, 4), np.int64)

@@ -35,7 +35,7 @@ from gpuboost.kernels.scalar import (
     float_key,
     value_goes_left,
 )
-from gpuboost.kernels.shares import claim_near, new_counters
+from gpuboost.kernels.shares import claim_block, new_counters
 from gpuboost.kernels.structs import CATEGORICAL
 from gpuboost.kernels.top_levels import (
     MISSING_KEY,
@@ -259,7 +259,7 @@ def _step_blocks(
 @parallel_kernel.part
 def _next_keys(thread, counters, batch, missing, features, n_words, tile, keys, is_large):
     """Where the next block of rows begins, and its rows, of which these are the keys then; none where no block is left."""
-    begin = claim_near(counters, thread, (batch.shape[0] + ROW_BLOCK - 1) // ROW_BLOCK) * ROW_BLOCK
+    begin = claim_block(counters, thread, batch.shape[0], ROW_BLOCK)
     n_rows = min(ROW_BLOCK, batch.shape[0] - begin)
     if n_rows > 0:
         if fill_keys(batch[begin : begin + n_rows], missing, features, tile, keys):

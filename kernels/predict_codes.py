@@ -15,7 +15,7 @@ from gpuboost.kernels.jit import call_late, inlined_scalar, launch, parallel_ker
 from gpuboost.kernels.leaf_masks import find_leaves, lay_out_masks
 from gpuboost.kernels.predict import add_others, lay_out, step_down, take_leaf
 from gpuboost.kernels.scalar import bits_float, code_goes_left
-from gpuboost.kernels.shares import claim_near, new_counters
+from gpuboost.kernels.shares import claim_block, new_counters
 from gpuboost.kernels.top_codes import MOST_LEVELS, RUN, choose_codes, lay_out_code_tops, n_code_levels
 
 __all__ = ["predict_codes_cpu", "predict_codes_kernel"]
@@ -55,7 +55,7 @@ def _choose_blocks(thread, counters, columns, nodes, features, lows, widths, pla
     """The last RUN rows may have rows among them that others have added to."""
     starts, found, n_rows = empty(RUN, np.uint32), zeros((1 << MOST_LEVELS, RUN), columns.dtype), columns.shape[1]
     while True:
-        begin = claim_near(counters, thread, (n_rows + RUN - 1) // RUN) * RUN
+        begin = claim_block(counters, thread, n_rows, RUN)
         if begin >= n_rows:
             return
         first = min(begin, n_rows - RUN)
@@ -93,7 +93,7 @@ def _step_blocks(
     left, waiting = empty(RUN, np.uint32), empty(RUN + ROWS_AT_ONCE, np.uint32)
     found, n_rows = zeros((1 << MOST_LEVELS, RUN), columns.dtype), rows.size if rows.size > 0 else columns.shape[1]
     while True:
-        begin = claim_near(counters, thread, (n_rows + RUN - 1) // RUN) * RUN
+        begin = claim_block(counters, thread, n_rows, RUN)
         if begin >= n_rows:
             return
         n, is_run = min(int64(RUN), n_rows - begin), sets is None

@@ -18,7 +18,7 @@ from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuts import choose_ends, middle_value
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_bits, float_key
-from gpuboost.kernels.shares import claim_near, new_counters
+from gpuboost.kernels.shares import claim_block, new_counters
 
 DIGIT_BITS = 11
 DIGITS = 2048
@@ -44,7 +44,7 @@ def list_keys_cpu(block, missing, weights, first_column, first_row, keys, n_thre
 @parallel_kernel.part
 def _list_blocks(thread, counters, block, missing, weights, first_column, first_row, keys):
     while True:
-        begin = claim_near(counters, thread, (block.shape[0] + ROW_BLOCK - 1) // ROW_BLOCK) * ROW_BLOCK
+        begin = claim_block(counters, thread, block.shape[0], ROW_BLOCK)
         if begin >= block.shape[0]:
             return
         end = min(begin + ROW_BLOCK, block.shape[0])

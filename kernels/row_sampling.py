@@ -39,7 +39,7 @@ from gpuboost.kernels.gradients import NON_FINITE_BITS, keep_maxima
 from gpuboost.kernels.jit import kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import move_rows_part
 from gpuboost.kernels.scalar import bits_float, float_bits, hash_word, round_key, smaller
-from gpuboost.kernels.shares import claim_near, new_counters
+from gpuboost.kernels.shares import claim_block, new_counters
 
 CHUNK = 4096
 MIN_BITS = 8  # of π: four rounds do not mix fewer (inclusion of 3 rows in 2 bits is off by 1.5 %)
@@ -162,7 +162,7 @@ def _count_chunks(thread, counters, kept, grad, hess, counts):
     counts = counts[thread]
     magnitudes = empty(CHUNK, np.float64)
     while True:
-        begin = claim_near(counters, thread, (kept.size + CHUNK - 1) // CHUNK) * CHUNK
+        begin = claim_block(counters, thread, kept.size, CHUNK)
         if begin >= kept.size:
             return
         rows = kept[begin : begin + CHUNK]
@@ -231,8 +231,7 @@ def _draw_chunks(
     own_keys = (keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
     magnitudes, p = empty(CHUNK, np.float64), empty(CHUNK, np.float64)
     while True:
-        chunk = claim_near(counters, thread, (kept.size + CHUNK - 1) // CHUNK)
-        begin = chunk * CHUNK
+        begin = claim_block(counters, thread, kept.size, CHUNK)
         if begin >= kept.size:
             return
         rows, own_marks = kept[begin : begin + CHUNK], marks[begin : begin + CHUNK]
@@ -251,7 +250,7 @@ def _draw_chunks(
                 for i in range(rows.size):
                     grad[output, rows[i]] = float32(float64(grad[output, rows[i]]) / p[i])
                     hess[output, rows[i]] = float32(float64(hess[output, rows[i]]) / p[i])
-        n_marked[chunk] = n_here
+        n_marked[begin // CHUNK] = n_here
         for output in range(grad.shape[0]):
             maxima[output, 0] = max(maxima[output, 0], _clear_undrawn(rows, own_marks, grad[output]))
             maxima[output, 1] = max(maxima[output, 1], _clear_undrawn(rows, own_marks, hess[output]))
@@ -305,11 +304,10 @@ def list_drawn_cpu(kept, marks, first_place, drawn, n_threads):
 @parallel_kernel.part
 def _list_chunks(thread, counters, kept, marks, first_place, drawn):
     while True:
-        chunk = claim_near(counters, thread, (kept.size + CHUNK - 1) // CHUNK)
-        begin = chunk * CHUNK
+        begin = claim_block(counters, thread, kept.size, CHUNK)
         if begin >= kept.size:
             return
-        end, to_left = min(begin + CHUNK, kept.size), first_place[chunk]
+        end, to_left = min(begin + CHUNK, kept.size), first_place[begin // CHUNK]
         to_right = first_place[first_place.size - 1] + begin - to_left
         move_rows_part(kept[begin:end], marks[begin:end], drawn, to_left, to_right)
 

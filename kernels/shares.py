@@ -6,7 +6,7 @@ What one kernel wrote the next one reads: a share of the rows, of a level's node
 the core that had it last. A line that changes cores costs 40 ns where they are neighbours and 200 where they are not, which on a
 shared machine changes from minute to minute. Claimed in turns, every second line changes cores. A thread that is done helps the
 others, the next one first, so that uneven items, and threads that another process delays, balance as before; which thread does
-which item cannot change a result.
+which item cannot change a result. What is few and uneven, or read once, as columns and queries, is claimed in turns (jit.claim).
 
 Two threads of an AMD EPYC (Zen 5), in turns -> by shares, ms: 20,000 × 7, a round from gradients to margins with near cores
 0.270 -> 0.245, with far ones 0.48 -> 0.42; 2,000,000 × 28, binning 135 -> 121; 450,000 × 28, copying half of its codes
@@ -19,7 +19,7 @@ from numba import int64
 from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.jit import claim, parallel_kernel
 
-__all__ = ["claim_near", "claim_rows", "new_counters"]
+__all__ = ["claim_block", "claim_near", "claim_rows", "new_counters"]
 
 LEAST_ROWS = 1024  # of an item: fewer take one thread less time than two, a line of each array going over and back
 LINE_ROWS = 16  # four bytes of each fill a line
@@ -44,6 +44,12 @@ def claim_near(counters, thread, n_items):
             if item < n_own:
                 return first + item
     return n_items
+
+
+@parallel_kernel.part
+def claim_block(counters, thread, n_rows, size):
+    """Where the next block of so many rows begins that nobody has claimed; n_rows or more where there is none."""
+    return claim_near(counters, thread, (n_rows + size - 1) // size) * size
 
 
 @parallel_kernel.part
