@@ -33,11 +33,40 @@ from gpuboost.kernels.cuda_common import (
 from gpuboost.kernels.jit import kernel, launch, parallel_kernel
 from gpuboost.kernels.nodes import count_rows
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
-from gpuboost.kernels.shares import claim_near, new_counters
+from gpuboost.kernels.shares import claim_near, claim_rows, new_counters
 from gpuboost.kernels.structs import NUMERIC
 
 LEAST_CHUNK, MOST_CHUNK = 2048, 32768  # rows
+LEAST_ROWS = 65536  # that several threads list: 3 µs of one
 CHUNKS_PER_THREAD = 8  # so that uneven ones balance
+
+
+@parallel_kernel
+def start_rows_cpu(n_trees, drawn, n_drawn, rows, segments, n_threads):
+    """The rows drawn to the root of each tree.
+
+    drawn : int32 (k,), IN. The first n_drawn are, ascending. rows : int32 (2, ≥ n_trees · k), OUT: the first buffer.
+    segments : int64 (n_nodes, 3), OUT, of the roots.
+    """
+    for tree in range(n_trees):
+        first = tree * drawn.size
+        segments[tree, 0], segments[tree, 1], segments[tree, 2] = first, first + n_drawn, 0
+    launch(n_threads if n_drawn >= LEAST_ROWS else 1, _start_rows, (new_counters(n_threads), n_trees, drawn, n_drawn, rows))
+
+
+@parallel_kernel.part
+def _start_rows(thread, counters, n_trees, drawn, n_drawn, rows):
+    tree, begin, end = claim_rows(counters, thread, n_trees, n_drawn, int64(MOST_CHUNK))
+    while tree < n_trees:
+        own, part = rows[0, tree * drawn.size + begin : tree * drawn.size + end], drawn[begin:end]
+        if part[part.size - 1] - part[0] == part.size - 1:  # side by side, as where all are drawn: the others are not read
+            first = part[0]
+            for i in range(own.size):
+                own[i] = int32(first + i)
+        else:
+            for i in range(own.size):
+                own[i] = part[i]
+        tree, begin, end = claim_rows(counters, thread, n_trees, n_drawn, int64(MOST_CHUNK))
 
 
 @kernel
@@ -201,11 +230,8 @@ WARP_ROWS = 32 * ROWS_PER_THREAD
     "n_trees: int64, progress: PROGRESS[:], drawn: int32[:], n_drawn: int64[:], rows: int32[:, :], segments: int64[:, :]"
 )
 def start_rows_kernel(n_trees, progress, drawn, n_drawn, rows, segments):
-    """The rows drawn to the root of each tree.
-
-    drawn : int32 (k,), IN. n_drawn : int64, IN. The first is how many of them.
-    rows : int32 (2, n_trees · k), OUT: the first buffer.
-    segments : int64 (n_nodes, 3), OUT, of the roots. No rows where a gradient is not finite: no kernel then meets it again."""
+    """start_rows_cpu. n_drawn : int64 (≥ 1,), IN. The first is how many rows are drawn. No rows where a gradient is not finite: no
+    kernel then meets it again."""
     n_rows = n_drawn[0] if progress[0].non_finite == 0 else int64(0)
     i = int64(thread_number())
     while i < n_trees:

@@ -149,11 +149,9 @@ def test_what_it_has_no_step_for_comes_one_by_one(params, rounds):
     assert not any(rounds)
 
 
-@pytest.mark.parametrize("kind", ["large", "zero weight", "pages", "watched", "callback", "own"])
-def test_tables_and_uses_that_it_is_not_for(kind, rounds, monkeypatch):
+@pytest.mark.parametrize("kind", ["zero weight", "pages", "watched", "callback", "own"])
+def test_tables_and_uses_that_it_is_not_for(kind, rounds):
     X, y = table()
-    if kind == "large":
-        monkeypatch.setattr("gpuboost.backend.cpu.training.WORK_AT_ONCE", 2**15 * 15)
     given = {"weight": np.arange(len(y)) % 2} if kind == "zero weight" else {}
     dtrain = gb.QuantileDMatrix(X, y, page_rows=300) if kind == "pages" else gb.DMatrix(X, y, **given)
     uses = {
@@ -207,8 +205,17 @@ def test_margins_that_grow_beyond_float32_are_an_error(n_rounds, rounds):
     assert messages[0] == messages[1]
 
 
+def test_of_a_large_table_every_round_is_a_call(rounds, monkeypatch):
+    X, y = table()
+    dtrain, digests = gb.DMatrix(X, y), set()
+    for work in (WORK_AT_ONCE, 1):
+        monkeypatch.setattr("gpuboost.backend.cpu.training.WORK_AT_ONCE", work)
+        digests.add(digest(train({}, dtrain, 5).model))
+    assert rounds == [5, 1, 1, 1, 1, 1] and len(digests) == 1
+
+
 def test_a_call_does_not_last(rounds, monkeypatch):
-    """Of as many rounds as anybody may ask for, each call grows some 50 ms of work."""
+    """Of as many rounds as anybody may ask for, each call grows some 200 ms of work."""
     X, y = table(2000)
     work = len(X) * (X.shape[1] + ROW_WORK) + TREE_WORK
     booster, dtrain = gb.Booster({"max_depth": 1}), gb.DMatrix(X, y)

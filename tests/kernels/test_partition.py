@@ -149,3 +149,17 @@ def test_chunks_are_an_eighth_of_a_threads_share_of_the_rows(n_rows, n_threads, 
     chunks = partition.list_chunks(np.arange(len(n_rows), dtype=np.int32), segments, n_threads)
     assert (chunks[:, 2] - chunks[:, 1]).tolist() == expected
     assert np.concatenate([[], *(np.arange(begin, end) for _, begin, end, _ in chunks)]).tolist() == list(range(ends[-1]))
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("n_gaps", [0, 7])
+@pytest.mark.parametrize("n, n_drawn", [(10, 10), (10, 4), (10, 0), (0, 0), (70_000, 70_000), (150_000, 66_001)])
+def test_roots_hold_the_rows_drawn(n, n_drawn, n_gaps, n_threads):
+    drawn = np.sort(np.random.default_rng(n).permutation(n + n_gaps)[:n]).astype(np.int32)
+    rows, segments = np.full((2, 3 * n + 5), -1, np.int32), np.full((4, 3), -1)
+    partition.start_rows_cpu(3, drawn, n_drawn, rows, segments, n_threads)
+    assert segments.tolist() == [[tree * n, tree * n + n_drawn, 0] for tree in range(3)] + [[-1, -1, -1]]
+    expected = np.full((2, 3 * n + 5), -1)
+    for tree in range(3):
+        expected[0, tree * n : tree * n + n_drawn] = drawn[:n_drawn]
+    np.testing.assert_array_equal(rows, expected)

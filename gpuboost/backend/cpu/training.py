@@ -37,12 +37,12 @@ SET_CODES = 100
 # with all at once, 50 with two; the time is the same.
 ROWS_AT_ONCE = 2**19
 LIST_BYTES = 8  # a row and tree
-# Rounds that are grown in one call (kernels/rounds.py), where these are FEWEST_ROUNDS: what takes 50 to 150 ms, in which nobody
-# can stop them. The work of a tree is counted in codes, some 1.6 ns each where it is of depth 6: those of the rows, half of a
-# leaf's bins, and what a row and a tree take besides. (20,000 × 28 1.1 ms a round, 1,000,000 × 1 16, 1,000 × 7 0.1; 5,000 × 10
-# with 255 leaves 2.)
-WORK_AT_ONCE, ROW_WORK, TREE_WORK = 2**25, 8, 2**15
-FEWEST_ROUNDS = 16
+# Rounds that are grown in one call (kernels/rounds.py): what takes some 200 ms, in which nobody can stop them, and at least one.
+# The work of a tree is counted in codes, some 1.6 ns each where it is of depth 6: those of the rows, half of a leaf's bins, and
+# what a row and a tree take besides. (20,000 × 28 1.1 ms a round, 1,000,000 × 1 16, 1,000 × 7 0.1; 5,000 × 10 with 255 leaves 2.)
+# What Python does between kernels lies in no cache when they have gone through a large table. 450,000 × 28, ms a round one by one
+# -> eight at once: of two threads of an AMD EPYC (Zen 5) 7.2 -> 6.4, of one 13.7 -> 13.3; 2,000,000 × 28, two 42.2 -> 41.7.
+WORK_AT_ONCE, ROW_WORK, TREE_WORK = 2**27, 8, 2**15
 ROUNDS_ALONE = 32  # one by one, after a round that could not be grown so
 NODES_AT_ONCE = 2048  # that wait to become trees of the model. 1,000 × 7, one thread of an Intel Xeon: 0.21 -> 0.20 ms a round
 
@@ -135,13 +135,13 @@ class CpuTraining(Training[Grown]):
     ) -> list[Grown]:
         n_leaves = most_leaves(max_depth, max_leaves, self._n_rows)
         n_at_once = WORK_AT_ONCE // (len(plan.trees) * (self._tree_work + n_leaves * self._cuts.total_bins // 2))
-        if not self._may_grow_rounds or n_at_once < FEWEST_ROUNDS or len(plan.trees) < len(self._first_outputs):
+        if not self._may_grow_rounds or len(plan.trees) < len(self._first_outputs):
             return []
         if self._rounds_alone > 0:
             self._rounds_alone -= 1
             return []
         self.start_round(plan)
-        grown = self.trees.grow_rounds(min(n_rounds, n_at_once), max_depth, max_leaves, best_first, objective)
+        grown = self.trees.grow_rounds(max(min(n_rounds, n_at_once), 1), max_depth, max_leaves, best_first, objective)
         if not grown:
             self._rounds_alone = ROUNDS_ALONE - 1
         return grown

@@ -119,10 +119,7 @@ class CpuTrees(Trees):
         nodes.start_trees(n_trees, sums, self.first_output, arrays.nodes, arrays.sums, self._n_leaves)
         arrays.counts[:n_trees] = sum(page.n_drawn for page in self._pages)  # of this worker: nothing is compared with a root's
         for p, page in enumerate(self._pages):
-            for tree in range(n_trees):
-                first = tree * len(page.kept)
-                page.lists[0, first : first + page.n_drawn] = page.rows_drawn
-                arrays.segments[p, tree] = first, first + page.n_drawn, 0
+            partition.start_rows_cpu(n_trees, page.drawn, page.n_drawn, page.lists, arrays.segments[p], self._n_threads)
         arrays.n_nodes = self._n_ordered = n_trees
         self._frontier = self._roots[:n_trees]
         self._best_limits: tuple[int, int] | None = None
@@ -162,7 +159,7 @@ class CpuTrees(Trees):
         n_grown = grow_rounds_cpu(
             self.plan.number, gradients.seed, *gradients.to_compute(objective), gradients.scales, gradients.n_limbs, page.gpair,
             page.by_row, self._n_leaves, self.first_output, arrays.nodes, arrays.sums, arrays.cats, arrays.counts,
-            arrays.segments[0], page.lists, of_trees, noise, self._rules, penalty.reg_lambda, penalty.reg_alpha,
+            arrays.segments[0], page.drawn, page.lists, of_trees, noise, self._rules, penalty.reg_lambda, penalty.reg_alpha,
             penalty.max_delta_step, penalty.min_child_weight, penalty.gamma, self.plan.learning_rate, self._most_found, ends,
             grown, cats, weights, leaf_values, covers, self._n_threads,
         )  # fmt: skip
