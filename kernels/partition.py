@@ -230,8 +230,8 @@ WARP_ROWS = 32 * ROWS_PER_THREAD
     "n_trees: int64, progress: PROGRESS[:], drawn: int32[:], n_drawn: int64[:], rows: int32[:, :], segments: int64[:, :]"
 )
 def start_rows_kernel(n_trees, progress, drawn, n_drawn, rows, segments):
-    """start_rows_cpu. n_drawn : int64 (≥ 1,), IN. The first is how many rows are drawn. No rows where a gradient is not finite: no
-    kernel then meets it again."""
+    """start_rows_cpu. n_drawn : int64 (≥ 1,), IN. The first is how many rows are drawn. No rows where a gradient is not finite:
+    no kernel then meets it again."""
     n_rows = n_drawn[0] if progress[0].non_finite == 0 else int64(0)
     i = int64(thread_number())
     while i < n_trees:

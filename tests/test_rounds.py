@@ -149,17 +149,44 @@ def test_what_it_has_no_step_for_comes_one_by_one(params, rounds):
     assert not any(rounds)
 
 
-@pytest.mark.parametrize("kind", ["zero weight", "pages", "watched", "callback", "own"])
-def test_tables_and_uses_that_it_is_not_for(kind, rounds):
+@pytest.mark.parametrize("kind", ["zero weight", "pages", "own", "classes in parts"])
+def test_tables_and_uses_that_it_is_not_for(kind, rounds, monkeypatch):
     X, y = table()
     given = {"weight": np.arange(len(y)) % 2} if kind == "zero weight" else {}
     dtrain = gb.QuantileDMatrix(X, y, page_rows=300) if kind == "pages" else gb.DMatrix(X, y, **given)
-    uses = {
-        "watched": {"evals": [(dtrain, "train")]}, "callback": {"callbacks": [gb.callback.TrainingCallback()]},
-        "own": {"obj": lambda p, d: (p - d.get_label(), np.ones_like(p))},
-    }  # fmt: skip
-    assert train({}, dtrain, 2, **uses.get(kind, {})).num_boosted_rounds() == 2
+    params, uses = {}, {"own": {"obj": lambda p, d: (p - d.get_label(), np.ones_like(p))}}
+    if kind == "classes in parts":  # whose lists would take more room (trees_at_once)
+        monkeypatch.setattr("gpuboost.backend.cpu.training.ROWS_AT_ONCE", 2 * len(y))
+        params, dtrain = CLASSES, gb.DMatrix(X, labels(CLASSES, y))
+    assert train(params, dtrain, 2, **uses.get(kind, {})).num_boosted_rounds() == 2
     assert not any(rounds)
+
+
+@pytest.mark.parametrize("params", [{}, CLASSES, {"max_leaves": 5, "gamma": 1.0}, {"num_parallel_tree": 2}], ids=str)
+@pytest.mark.parametrize("kind", ["watched", "callback", "update"])
+def test_rounds_that_somebody_looks_at_come_one_at_a_time(params, kind, rounds):
+    """Evaluations, and predictions in between, see each round."""
+    X, y = table()
+    logs, models, predictions = [], [], []
+    for rounds.allowed in (True, False):
+        dtrain, dvalid = gb.DMatrix(X, labels(params, y)), gb.DMatrix(X[::2] + 0.25, labels(params, y)[::2])
+        log = {}
+        if kind == "watched":
+            booster = train(params, dtrain, 6, evals=[(dvalid, "v"), (dtrain, "t")], evals_result=log)
+        elif kind == "callback":
+            booster = train(params, dtrain, 6, callbacks=[gb.callback.TrainingCallback()])
+        else:
+            booster = gb.Booster({**params, "max_depth": 4})
+            for i in range(6):
+                booster.update(dtrain)
+                log[i] = booster.eval_set([(dvalid, "v")])
+                predictions.append(booster.predict(dvalid))
+        assert rounds == ([] if "num_parallel_tree" in params else [int(rounds.allowed)] * 6)
+        rounds.clear()
+        logs.append(log)
+        models.append(digest(booster.model))
+    assert models[0] == models[1] and logs[0] == logs[1]
+    assert [p.tobytes() for p in predictions[:6]] == [p.tobytes() for p in predictions[6:]]
 
 
 def test_more_rounds_than_one_call_has_room_for(rounds, monkeypatch):
@@ -245,11 +272,13 @@ def test_rounds_at_once_and_one_by_one_in_turns(rounds):
     """Also where parameters change in between."""
     X, y = table()
     digests = set()
-    for rounds.allowed in (True, False):
+    for allowed in (True, False):
         booster, dtrain = gb.Booster({"seed": 3}), gb.DMatrix(X, y)
         for depth, rate in ((3, 0.3), (6, 0.1), (2, 0.5)):
             booster.set_param({"max_depth": depth, "learning_rate": rate})
+            rounds.allowed = False
             booster.update(dtrain)
+            rounds.allowed = allowed
             booster._update_rounds(dtrain, 4)
         digests.add(digest(booster.model))
     assert len(digests) == 1 and sum(rounds) == 12

@@ -5,7 +5,7 @@
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -111,6 +111,35 @@ class Boosting(UnderWay):
 
     def boost(self, obj: GivenGradients | None = None) -> None:
         """Grow one round and add it to all margins. obj : a user's objective, instead of the model's own."""
+        if obj is not None or self._grow_rounds(1) == 0:
+            self._boost_by_steps(obj)
+
+    def boost_rounds(self, n_rounds: int) -> int:
+        if n_grown := self._grow_rounds(n_rounds if len(self._watched) == 0 else 1):
+            return n_grown
+        self._boost_by_steps(None)
+        return 1
+
+    def _grow_rounds(self, n_rounds: int) -> int:
+        """Grow up to n_rounds rounds in one go, as Grower.grow_rounds does, and add the last one to the margins of the matrices
+        watched. Returns how many, which is 0 where there is more to a round than that."""
+        has_more = self._watched.dart is not None or self._second is not None or self._objective.stage is not None
+        if has_more or self._n_given or not self._planner.are_alike:
+            return 0
+        plan = self._planner.plan(self._n_rounds, self.params.learning_rate)
+        if grown := self._growers.grow_rounds(plan, n_rounds, self._objective):
+            self._watched.add_trees(self._training.trees.flat)
+            self._finished += grown
+            self._n_rounds += len(grown)
+            self._collect_old()
+        return len(grown)
+
+    def _collect_old(self) -> None:
+        """Take in rounds that a device has had time for, once there are as many as it likes to be asked for."""
+        if len(self._finished) >= PENDING_PLANS + self._training.plans_at_once:
+            self.collect_rounds(keep=PENDING_PLANS)
+
+    def _boost_by_steps(self, obj: GivenGradients | None) -> None:
         dart = self._watched.dart
         if dart is not None:
             self.collect_rounds()
@@ -127,8 +156,7 @@ class Boosting(UnderWay):
                 self._weigh_leaves(self._second)
             elif dart is None:
                 self._watched.add_trees(grown.trees.flat)
-            if len(self._finished) >= PENDING_PLANS + training.plans_at_once:
-                self.collect_rounds(keep=PENDING_PLANS)
+            self._collect_old()
         if dart is not None:
             self.collect_rounds()
             dart.take_round(self._watched.reweighed())
@@ -152,19 +180,6 @@ class Boosting(UnderWay):
         if obj is not None or self._n_given:
             self._search_given(0 if given is None or given.few is None else len(given.few[0]))
         return given
-
-    def boost_rounds(self, n_rounds: int) -> int:
-        grown: Sequence[object] = ()
-        is_alone = self._watched.dart is None and self._second is None and len(self._watched) == 0
-        if is_alone and self._planner.are_alike and self._objective.stage is None:
-            plan = self._planner.plan(self._n_rounds, self.params.learning_rate)
-            grown = self._growers.grow_rounds(plan, n_rounds, self._objective)
-        if not grown:
-            return super().boost_rounds(n_rounds)
-        self._finished += grown
-        self._n_rounds += len(grown)
-        self.collect_rounds()
-        return len(grown)
 
     def _weigh_leaves(self, second: SecondDealing) -> None:
         """Give the trees finished last their values, and add these to the margins of all but the rows that they were grown on."""

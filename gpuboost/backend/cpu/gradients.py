@@ -41,6 +41,7 @@ class CpuGradients(Gradients):
         self.seed = np.uint64(params.seed & 0xFFFFFFFFFFFFFFFF)
         self.grad, self.hess = allocate(margin.shape, np.float32), allocate(margin.shape, np.float32)
         self.searched = self.grad, self.hess
+        self._found: tuple[Any, int] | None = None  # an objective's kernel, and the address of its machine code
 
     @property
     def n_rows(self) -> int:
@@ -59,9 +60,11 @@ class CpuGradients(Gradients):
 
     def to_compute(self, objective: Formula) -> tuple[Any, ...]:
         """What kernels/rounds.py computes gradients by: the kernel's address, and its arguments from margin to hess."""
-        maxima = np.empty((self._n_threads, len(self._margin), 2), np.int64)
-        arguments = self._arguments(objective)
-        return find_address(objective.gradients_cpu, *arguments, maxima, self._n_threads), *arguments
+        kernel, arguments = objective.gradients_cpu, self._arguments(objective)
+        if self._found is None or self._found[0] is not kernel:  # types take numba 70 µs
+            maxima = np.empty((self._n_threads, len(self._margin), 2), np.int64)
+            self._found = kernel, find_address(kernel, *arguments, maxima, self._n_threads)
+        return self._found[1], *arguments
 
     def _arguments(self, objective: Formula) -> tuple[Any, ...]:
         """Of an objective's kernel, before the maxima."""

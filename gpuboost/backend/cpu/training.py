@@ -94,6 +94,7 @@ class CpuTraining(Training[Grown]):
 
     gradients: CpuGradients
     trees: CpuTrees
+    trees_at_once: int
 
     def __init__(
         self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int, leaf_alphas: tuple[float, ...], n_threads: int
@@ -135,7 +136,8 @@ class CpuTraining(Training[Grown]):
     ) -> list[Grown]:
         n_leaves = most_leaves(max_depth, max_leaves, self._n_rows)
         n_at_once = WORK_AT_ONCE // (len(plan.trees) * (self._tree_work + n_leaves * self._cuts.total_bins // 2))
-        if not self._may_grow_rounds or len(plan.trees) < len(self._first_outputs):
+        grows_all = len(self._first_outputs) == len(plan.trees) <= self.trees_at_once
+        if not (self._may_grow_rounds and grows_all):
             return []
         if self._rounds_alone > 0:
             self._rounds_alone -= 1
@@ -144,6 +146,8 @@ class CpuTraining(Training[Grown]):
         grown = self.trees.grow_rounds(max(min(n_rounds, n_at_once), 1), max_depth, max_leaves, best_first, objective)
         if not grown:
             self._rounds_alone = ROUNDS_ALONE - 1
+            return []
+        self.plans_at_once = max(1, NODES_AT_ONCE // self.trees.arrays.n_nodes)
         return grown
 
     def update_margin(self, margin: Array) -> None:

@@ -151,7 +151,7 @@ class CpuTrees(Trees):
         self._take_up_plan()
         if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
             return []
-        room, leaf_size = len(arrays.nodes) + ROOM_FOR_ROUNDS, self.leaf_size
+        room, leaf_size = len(arrays.nodes) + (ROOM_FOR_ROUNDS if n_rounds > 1 else 0), self.leaf_size
         ends, grown, covers = np.empty(n_rounds, np.int64), np.empty(room, NODE), np.empty(room, np.float64)
         weights, leaf_values = np.empty((2, room, leaf_size), np.float32)
         cats, params = np.empty((room, arrays.cats.shape[1]), np.uint32), self._params
@@ -165,6 +165,10 @@ class CpuTrees(Trees):
         )  # fmt: skip
         bounds = [0, *ends[:n_grown].tolist()]
         parts = [slice(*both) for both in zip(bounds, bounds[1:])]
+        if not parts:
+            return []
+        arrays.n_nodes, last = bounds[-1] - bounds[-2], parts[-1]
+        self.weights, self.leaf_values, self.covers, self._flat = weights[last], leaf_values[last], covers[last], None
         has_sets, n_trees = self._cuts.categorical is not None, len(self.first_output)
         return [
             Grown(n_trees, grown[own], leaf_values[own], weights[own], covers[own], cats[own] if has_sets else None)
