@@ -21,12 +21,8 @@ def count_magnitudes(a: Any, c: Ceilings) -> tuple[float, float]:
 def draw_rows(a: Any, c: Ceilings) -> tuple[float, float]:
     n = a.kept.size
     tries = 2 ** (a.n_rows - 1).bit_length() / a.n_rows
-    return n, max(c.stream(16 * a.grad.size + n, 8 * a.grad.size), 4 * tries * n * c.mix(64))
-
-
-def list_drawn(a: Any, c: Ceilings) -> tuple[float, float]:
-    n = a.kept.size
-    return n, c.stream(9 * n, 9 * n)
+    listed = c.stream(9 * n, 9 * n)
+    return n, max(c.stream(16 * a.grad.size + n, 8 * a.grad.size), 4 * tries * n * c.mix(64)) + listed
 
 
 def compact_codes(a: Any, c: Ceilings) -> tuple[float, float]:
@@ -37,8 +33,7 @@ def compact_codes(a: Any, c: Ceilings) -> tuple[float, float]:
 
 KERNELS = [
     Kernel("count_magnitudes_cpu", "row", count_magnitudes, "a square root; rows of like gradients wait for one count", DRAWN),
-    Kernel("draw_rows_cpu", "row", draw_rows, "later tries go one by one; two float64 divisions by p", DRAWN),
-    Kernel("list_drawn_cpu", "row", list_drawn, "two ends to choose between, one by one where there is no AVX-512", DRAWN),
+    Kernel("draw_rows_cpu", "row", draw_rows, "two divisions by p; one by one, rows to try again and, without AVX-512, to list", DRAWN),
     Kernel("compact_codes_cpu", "code", compact_codes, "the whole record is read; a byte at a time where it is of 8", DRAWN),
 ]
 

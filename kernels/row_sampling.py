@@ -25,7 +25,7 @@ import numpy as np
 from numba import float32, float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
-from gpuboost.kernels.allocation import empty
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     block_prefix,
@@ -205,51 +205,49 @@ def choose_threshold_cpu(counts, n_drawn):
 
 @parallel_kernel
 def draw_rows_cpu(
-    kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places, n_threads
+    kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, drawn, n_listed, maxima, n_threads
 ):  # fmt: skip
     """Draw among the rows of one page.
 
     kept : int32 (k,), IN. Rows of the page that take part. first_id : global number of the first of them.
     n_rows : of all workers. n_drawn : of those, k above. keys : uint64 (N_KEYS,), IN. threshold : μ, or UNIFORM.
     grad, hess : float32 (n_outputs, n_rows), INOUT, of the page. Divided by p; 0 where a row is not drawn.
-    marks : uint8 (≥ k,), OUT. 1 for each row of ``kept`` that is drawn. n_marked : int64 (≥ chunks of CHUNK rows,), OUT.
+    marks : uint8 (≥ k,), OUT. 1 for each row of ``kept`` that is drawn.
+    drawn : int32 (k,), OUT. Those rows, then the others, each in their order. n_listed : int64 (1,), OUT. How many are drawn.
     maxima : int64 (n_threads, n_outputs, 2), INOUT. Bits of the largest |g| and h of those drawn; a value that is not finite
         counts wherever it stands.
-    places : uint64 (n_threads, CHUNK), SCRATCH.
     """
+    n_chunks = (kept.size + CHUNK - 1) // CHUNK
+    first_place = zeros(n_chunks + 1, np.int64)  # rows drawn before each chunk
     args = (
-        new_counters(n_threads), kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places,
+        new_counters(n_threads), kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, first_place[1:], maxima,
     )  # fmt: skip
     launch(n_threads, _draw_chunks, args)
+    for chunk in range(n_chunks):
+        first_place[chunk + 1] += first_place[chunk]
+    n_listed[0] = first_place[n_chunks]
+    launch(n_threads, _list_chunks, (new_counters(n_threads), kept, marks, first_place, drawn))
 
 
 @parallel_kernel.part
 def _draw_chunks(
-    thread, counters, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places
+    thread, counters, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima
 ):  # fmt: skip
-    maxima, places = maxima[thread], places[thread]
+    maxima, places = maxima[thread], empty(CHUNK, np.uint64)
     own_keys = (keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
-    magnitudes, p = empty(CHUNK, np.float64), empty(CHUNK, np.float64)
     while True:
         begin = claim_block(counters, thread, kept.size, CHUNK)
         if begin >= kept.size:
             return
-        rows, own_marks = kept[begin : begin + CHUNK], marks[begin : begin + CHUNK]
+        rows, own_marks, n_here = kept[begin : begin + CHUNK], marks[begin : begin + CHUNK], int64(0)
         _permute(first_id + begin, rows.size, n_rows, own_keys, places)
-        n_here = int64(0)
         if threshold == UNIFORM:
             for i in range(rows.size):
                 own_marks[i] = places[i] < uint64(n_drawn)
-                n_here += own_marks[i]
         else:
-            _measure(rows, grad, hess, magnitudes)
-            for i in range(rows.size):
-                own_marks[i], p[i] = is_drawn(places[i], magnitudes[i], threshold, n_rows)
-                n_here += own_marks[i]
-            for output in range(grad.shape[0]):
-                for i in range(rows.size):
-                    grad[output, rows[i]] = float32(float64(grad[output, rows[i]]) / p[i])
-                    hess[output, rows[i]] = float32(float64(hess[output, rows[i]]) / p[i])
+            _mark_by_gradient(rows, places, threshold, n_rows, grad, hess, own_marks)
+        for i in range(rows.size):
+            n_here += own_marks[i]
         n_marked[begin // CHUNK] = n_here
         for output in range(grad.shape[0]):
             maxima[output, 0] = max(maxima[output, 0], _clear_undrawn(rows, own_marks, grad[output]))
@@ -257,22 +255,40 @@ def _draw_chunks(
 
 
 @parallel_kernel.part
+def _mark_by_gradient(rows, places, threshold, n_rows, grad, hess, marks):
+    """Which rows of a chunk are drawn; their gradients divided by p."""
+    magnitudes, p = empty(CHUNK, np.float64), empty(CHUNK, np.float64)
+    _measure(rows, grad, hess, magnitudes)
+    for i in range(rows.size):
+        marks[i], p[i] = is_drawn(places[i], magnitudes[i], threshold, n_rows)
+    for output in range(grad.shape[0]):
+        for i in range(rows.size):
+            grad[output, rows[i]] = float32(float64(grad[output, rows[i]]) / p[i])
+            hess[output, rows[i]] = float32(float64(hess[output, rows[i]]) / p[i])
+
+
+@parallel_kernel.part
 def _permute(first_id, n, n_rows, keys, places):
     """places[i] = π(first_id + i), i < n. All are scrambled once, then again those that are not below n_rows yet: loops without
-    branches that a processor could mispredict."""
-    bits, todo, n_todo = bits_of(n_rows), empty(CHUNK, np.int32), int64(0)
+    branches that a processor could mispredict, and those again side by side, not each after the one before: of 450,000 rows
+    0.91 -> 0.65 ns each (AMD EPYC, Zen 5)."""
+    bits, todo, again, n_todo = bits_of(n_rows), empty(CHUNK, np.int32), empty(CHUNK, np.uint64), int64(0)
     for i in range(n):
         places[i] = scrambled(uint64(first_id + i), bits, keys)
     for i in range(n):
         todo[n_todo] = i
         n_todo += int64(places[i] >= uint64(n_rows))
     while n_todo > 0:
+        for j in range(n_todo):
+            again[j] = places[uint32(todo[j])]
+        for j in range(n_todo):
+            again[j] = scrambled(again[j], bits, keys)
         n, n_todo = n_todo, int64(0)
         for j in range(n):
             i = todo[j]
-            places[i] = scrambled(places[i], bits, keys)
+            places[uint32(i)] = again[j]
             todo[n_todo] = i
-            n_todo += int64(places[i] >= uint64(n_rows))
+            n_todo += int64(again[j] >= uint64(n_rows))
 
 
 @parallel_kernel.part
@@ -291,18 +307,9 @@ def _clear_undrawn(rows, marks, values):
     return int64(largest)
 
 
-@parallel_kernel
-def list_drawn_cpu(kept, marks, first_place, drawn, n_threads):
-    """drawn = the marked rows of ``kept``, then the others, each in their order.
-
-    kept : int32 (k,), IN. marks : uint8 (≥ k,), IN. drawn : int32 (k,), OUT.
-    first_place : int64 (chunks + 1,), IN. Marked rows before each chunk; the last entry is their number.
-    """
-    launch(n_threads, _list_chunks, (new_counters(n_threads), kept, marks, first_place, drawn))
-
-
 @parallel_kernel.part
 def _list_chunks(thread, counters, kept, marks, first_place, drawn):
+    """drawn = the marked rows, then the others. first_place : int64 (chunks + 1,). The last one is how many are marked."""
     while True:
         begin = claim_block(counters, thread, kept.size, CHUNK)
         if begin >= kept.size:
@@ -390,7 +397,7 @@ def choose_threshold_kernel(counts, n_drawn, threshold):
     registers=64,
 )  # fmt: skip
 def draw_rows_kernel(kept, first_id, n_rows, n_drawn, progress, first_row, grad, hess, drawn, n_listed, maxima):
-    """draw_rows_cpu, uniform, and list_drawn_cpu. progress : IN seed, round.
+    """draw_rows_cpu, uniform. progress : IN seed, round.
     first_row : where the page begins in grad, hess : float32 (n_outputs, all rows), INOUT.
     drawn : int32 (k,), OUT. The drawn rows from its front, the others from its back. n_listed : int64 (2,), INOUT, zeroed by the
     caller. How many of either. maxima : int64 (n_outputs, 2), INOUT, zeroed by the caller before the first page.

@@ -27,17 +27,12 @@ def draw(
     grad, hess = grad.copy(), hess.copy()
     kept = np.arange(grad.shape[1], dtype=np.int32) if kept is None else kept
     n_rows = len(kept) if n_rows is None else n_rows
-    n_chunks = -(-len(kept) // row_sampling.CHUNK)
-    marks, first_place = np.full(len(kept), 77, np.uint8), np.zeros(n_chunks + 1, np.int64)
-    maxima, places = np.zeros((n_threads, len(grad), 2), np.int64), np.empty((n_threads, row_sampling.CHUNK), np.uint64)
-    keys = sampling_keys(seed, round_number)
+    marks, listed, n_listed = np.full(len(kept), 77, np.uint8), np.full(len(kept), -1, np.int32), np.full(1, -1)
+    maxima, keys = np.zeros((n_threads, len(grad), 2), np.int64), sampling_keys(seed, round_number)
     row_sampling.draw_rows_cpu(
-        kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, first_place[1:], maxima, places, n_threads
+        kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, listed, n_listed, maxima, n_threads
     )
-    np.cumsum(first_place, out=first_place)
-    listed = np.full(len(kept), -1, np.int32)
-    row_sampling.list_drawn_cpu(kept, marks, first_place, listed, n_threads)
-    drawn, others = np.split(listed, [first_place[-1]])
+    drawn, others = np.split(listed, n_listed)
     return drawn, others, grad, hess, maxima.max(axis=0)
 
 
@@ -122,6 +117,7 @@ def test_places_of_rows_of_a_large_table(n_rows):
     for first_id in (0, n_rows // 2, n_rows - 10):
         expected = [i for i in range(10) if place_of(first_id + i, n_rows) < n_rows // 2]
         assert draw(nothing, nothing, n_rows // 2, first_id=first_id, n_rows=n_rows)[0].tolist() == expected
+        assert draw(nothing, nothing, n_rows, first_id=first_id, n_rows=n_rows)[0].tolist() == list(range(10))
 
 
 ROUNDS = 4000

@@ -103,15 +103,12 @@ class CpuGradients(Gradients):
         n_threads, keys = self._n_threads, np.array(draw.keys, np.uint64)
         maxima = np.zeros((n_threads, len(grad), 2), np.int64)
         for page in self._pages:
-            first_place = np.zeros(-(-len(page.kept) // row_sampling.CHUNK) + 1, np.int64)
-            places = np.empty((n_threads, row_sampling.CHUNK), np.uint64)
+            n_listed = np.empty(1, np.int64)
             row_sampling.draw_rows_cpu(
                 page.kept, page.first_id, self._rows.global_rows, draw.n_drawn, keys, threshold, grad[:, page.own],
-                hess[:, page.own], page.marks, first_place[1:], maxima, places, n_threads,
+                hess[:, page.own], page.marks, page.drawn, n_listed, maxima, n_threads,
             )  # fmt: skip
-            np.cumsum(first_place, out=first_place)
-            page.n_drawn = int(first_place[-1])
-            row_sampling.list_drawn_cpu(page.kept, page.marks, first_place, page.drawn, n_threads)
+            page.n_drawn = int(n_listed[0])
         return _over_threads(np.maximum, maxima)
 
     def sum_squares(self, maxima: Array) -> Array:
