@@ -33,7 +33,7 @@ def compact_codes(a: Any, c: Ceilings) -> tuple[float, float]:
 
 KERNELS = [
     Kernel("count_magnitudes_cpu", "row", count_magnitudes, "a square root; rows of like gradients wait for one count", DRAWN),
-    Kernel("draw_rows_cpu", "row", draw_rows, "two divisions by p; one by one, rows to try again and, without AVX-512, to list", DRAWN),
+    Kernel("draw_rows_cpu", "row", draw_rows, "two divisions by p; one by one, what to try again and list", DRAWN),
     Kernel("compact_codes_cpu", "code", compact_codes, "the whole record is read; a byte at a time where it is of 8", DRAWN),
 ]
 

@@ -18,7 +18,15 @@ from gpuboost.kernels.scalar import bits_float, code_goes_left
 from gpuboost.kernels.shares import claim_block, new_counters
 from gpuboost.kernels.top_codes import MOST_LEVELS, RUN, choose_codes, lay_out_code_tops, n_code_levels
 
-__all__ = ["predict_codes_cpu", "predict_codes_kernel"]
+__all__ = ["finds_all_sooner", "predict_codes_cpu", "predict_codes_kernel"]
+
+
+@scalar
+def finds_all_sooner(n_rows, n_others, depth, leaf_size):
+    """Whether all rows of a table find their leaves in its order sooner than those that trees were grown on are listed, and the
+    others go down. Half drawn of 300,000 × 28, depth 6, one thread of an Intel Xeon, ms of either 1.4, 2.6; 80 % 1.35, 1.36;
+    95 % 1.4, 0.8."""
+    return leaf_size == 1 and depth <= MOST_LEVELS and 4 * n_others >= n_rows
 
 
 @parallel_kernel

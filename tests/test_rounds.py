@@ -28,9 +28,20 @@ AT_ONCE = {
     "no limit": {"max_depth": 0, "grow_policy": "lossguide"}, "levels without limit": {"max_depth": 0},
     "leaves": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 20, "gamma": 1.0},
     "leaves of classes": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 12, **CLASSES},
+    "rows": {"subsample": 0.5}, "most rows": {"subsample": 0.9}, "few rows": {"subsample": 0.12},
+    "columns": {"colsample_bytree": 0.5}, "rows and columns": {**LOGISTIC, "subsample": 0.5, "colsample_bytree": 0.5},
+    "rows by gradient": {**LOGISTIC, "subsample": 0.3, "sampling_method": "gradient_based"},
+    "all rows by gradient": {"subsample": 1.0, "sampling_method": "gradient_based", "colsample_bytree": 0.8},
+    "rows of classes": {**CLASSES, "subsample": 0.6, "colsample_bytree": 0.7},
+    "rows of vector leaves": {**CLASSES, "multi_strategy": "multi_output_tree", "subsample": 0.5},
+    "rows of deep trees": {"subsample": 0.5, "colsample_bytree": 0.5, "max_depth": 9, "min_child_weight": 0.0},
+    "rows of leaves": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 20, "subsample": 0.7, "colsample_bytree": 0.4},
+    "columns of two bytes": {"max_bin": 400, "subsample": 0.5, "colsample_bytree": 0.5},
+    "all draws": {"subsample": 0.5, "colsample_bytree": 0.7, "colsample_bylevel": 0.8, "colsample_bynode": 0.7},
+    "weighed columns": {"colsample_bytree": 0.5, "feature_weights": [1.0, 0.0, 2.0, 5.0, 0.1, 1.0]},
 }  # fmt: skip
 ONE_BY_ONE = {
-    "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5}, "forest": {"num_parallel_tree": 2, "subsample": 0.6},
+    "forest": {"num_parallel_tree": 2, "subsample": 0.6},
     "dart": {"booster": "dart", "rate_drop": 0.5}, "quantile leaves": {"objective": "reg:absoluteerror"},
     "exact": {"tree_method": "exact"}, "proposals": {"tree_method": "approx"},
     "sketch": {**CLASSES, "multi_strategy": "multi_output_tree", "output_sketch": "top_outputs:1"},
@@ -92,6 +103,17 @@ def test_one_call_grows_the_rounds_that_come_one_by_one(params, n_threads, round
     assert models[0] == models[1]
 
 
+@pytest.mark.parametrize("method", ["uniform", "gradient_based"])
+def test_rows_of_several_chunks(method, rounds, use_backend):
+    X, y = table(20_000)
+    params, digests = {"subsample": 0.6, "sampling_method": method, "colsample_bytree": 0.7}, set()
+    dtrain = gb.DMatrix(X, y)
+    for rounds.allowed, threads in ((True, 1), (True, 3), (False, 2)):
+        use_backend(CpuBackend(threads))
+        digests.add(digest(train(params, dtrain).model))
+    assert len(digests) == 1 and sum(rounds) == 2 * N_ROUNDS
+
+
 @pytest.mark.parametrize("most_sums", [2**14, 40])
 @pytest.mark.parametrize("params", [{}, CLASSES], ids=["plain", "classes"])
 def test_leaves_row_by_row_and_list_by_list(params, most_sums, rounds, use_backend, monkeypatch):
@@ -149,7 +171,7 @@ def test_what_it_has_no_step_for_comes_one_by_one(params, rounds):
     assert not any(rounds)
 
 
-@pytest.mark.parametrize("kind", ["zero weight", "pages", "own", "classes in parts"])
+@pytest.mark.parametrize("kind", ["zero weight", "pages", "own", "classes in parts", "rows of sparse", "columns of sets"])
 def test_tables_and_uses_that_it_is_not_for(kind, rounds, monkeypatch):
     X, y = table()
     given = {"weight": np.arange(len(y)) % 2} if kind == "zero weight" else {}
@@ -158,6 +180,11 @@ def test_tables_and_uses_that_it_is_not_for(kind, rounds, monkeypatch):
     if kind == "classes in parts":  # whose lists would take more room (trees_at_once)
         monkeypatch.setattr("gpuboost.backend.cpu.training.ROWS_AT_ONCE", 2 * len(y))
         params, dtrain = CLASSES, gb.DMatrix(X, labels(CLASSES, y))
+    elif kind == "rows of sparse":
+        params = {"subsample": 0.5}
+        dtrain = gb.DMatrix(scipy.sparse.random(N_ROWS, 300, 0.02, "csr", np.float32, np.random.default_rng(0)), y)
+    elif kind == "columns of sets":
+        params, dtrain = {"colsample_bytree": 0.5}, gb.DMatrix(np.round(np.abs(X)), y, feature_types=["c"] * X.shape[1])
     assert train(params, dtrain, 2, **uses.get(kind, {})).num_boosted_rounds() == 2
     assert not any(rounds)
 

@@ -44,10 +44,8 @@ class Planner:
 
     @property
     def are_alike(self) -> bool:
-        """Whether each round has one plan, and that the same but for its number and key."""
-        params = self._params
-        draws = bool(params.sampling) or params.colsample_bytree < 1 or self._sketch(0) is not None
-        return params.num_parallel_tree == 1 and not draws
+        """Whether each round has one plan, and that the same but for its number and key, and what it draws by these."""
+        return self._params.num_parallel_tree == 1 and self._sketch(0) is None
 
     def plan(self, number: int, learning_rate: float, refreshes_leaves: bool = True) -> Round:
         """The plan of that number."""

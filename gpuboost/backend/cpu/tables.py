@@ -57,6 +57,11 @@ class CpuTable(ABC):
         """Take up the features of the round, for the rows that were drawn."""
         self.columns = columns
 
+    def room_for_columns(self, columns: ColumnDraw) -> tuple[np.ndarray, ...]:
+        """Take up these features, of which kernels/rounds.py has others in every round, in the same arrays: features and offsets,
+        empty where all are drawn; the records and their copies, as compact_codes_cpu has them; all columns."""
+        raise NotImplementedError
+
     def narrow(self, candidates: Candidates) -> bool:
         """Read the bins of these candidates instead, until columns are drawn again. False: nothing has changed."""
         return False
@@ -187,18 +192,28 @@ class DenseTable(CpuTable):
         self._is_narrow = False
 
     def draw_columns(self, columns: ColumnDraw) -> None:
+        self._take_up(columns)
+        if self._copies_drawn and self._binned.pages.is_resident:
+            for p, page in self.walk():
+                self._copy_drawn(p, page, self._drawn[p])
+
+    def room_for_columns(self, columns: ColumnDraw) -> tuple[np.ndarray, ...]:
+        self._take_up(columns)
+        (page,) = self._binned.pages
+        assert isinstance(page, DensePage)
+        if not self._copies_drawn:
+            return columns.features[:0], columns.offsets[:0], page.records, page.records[:0], page.columns
+        return columns.features, columns.offsets, page.records, self._drawn[0], page.columns
+
+    def _take_up(self, columns: ColumnDraw) -> None:
+        """And make room for copies."""
         super().draw_columns(columns)
         self._is_narrow = False
-        if not self._copies_drawn:
-            return
-        if not self._drawn:
+        if self._copies_drawn and not self._drawn:
             size = self._binned.dtype.itemsize
             width = histogram.record_bytes(count_drawn(self._share, self._cuts.n_features) * size) // size
             pages = self._pages if self._binned.pages.is_resident else [max(self._pages, key=lambda rows: rows.n_rows)]
             self._drawn = [np.zeros((rows.n_rows, width), self._binned.dtype) for rows in pages]
-        if self._binned.pages.is_resident:
-            for p, page in self.walk():
-                self._copy_drawn(p, page, self._drawn[p])
 
     def _copy_drawn(self, p: int, page: Page, drawn: np.ndarray) -> None:
         """Copy what the round draws of the records of page p."""

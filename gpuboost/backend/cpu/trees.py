@@ -114,6 +114,10 @@ class CpuTrees(Trees):
         return width <= histogram.REGISTERS and self._hist.shape[1] == 1 and pages[0].n_rows < histogram.FLUSH_ROWS
 
     def start(self, sums: Array) -> None:
+        if not self.plan.goes_on or self._candidates is not None:
+            self._table.draw_columns(self.plan.columns)
+            if self._walk is not None and self.plan.rows is not None and self._binned.representation is Representation.SORTED:
+                self._walk.draw_rows(self.plan.columns)
         self._take_up_plan()
         n_trees, arrays = len(self.plan.trees), self.arrays
         nodes.start_trees(n_trees, sums, self.first_output, arrays.nodes, arrays.sums, self._n_leaves)
@@ -130,10 +134,6 @@ class CpuTrees(Trees):
         arrays.n_nodes = 0
         arrays.reserve(n_trees)
         self._n_leaves = np.empty(n_trees, np.int64)
-        if not plan.goes_on or self._candidates is not None:
-            self._table.draw_columns(plan.columns)
-            if self._walk is not None and plan.rows is not None and self._binned.representation is Representation.SORTED:
-                self._walk.draw_rows(plan.columns)
         self._columns, self._candidates, self._hist = plan.columns, None, self._fine_hist
 
     def choose_noise(self, squares: Array, sums: Array) -> None:
@@ -148,6 +148,7 @@ class CpuTrees(Trees):
         """Training.grow_rounds, of a plan that kernels/rounds.py may grow."""
         gradients, page, arrays, penalty = self._gradients, self._pages[0], self.arrays, self.plan.penalty
         gradients.start_rounds()
+        draws = self._draws_of_rounds()
         self._take_up_plan()
         if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
             return []
@@ -159,9 +160,9 @@ class CpuTrees(Trees):
         n_grown = grow_rounds_cpu(
             self.plan.number, gradients.seed, *gradients.to_compute(objective), gradients.scales, gradients.n_limbs, page.gpair,
             page.by_row, self._n_leaves, self.first_output, arrays.nodes, arrays.sums, arrays.cats, arrays.counts,
-            arrays.segments[0], page.drawn, page.lists, of_trees, noise, self._rules, penalty.reg_lambda, penalty.reg_alpha,
-            penalty.max_delta_step, penalty.min_child_weight, penalty.gamma, self.plan.learning_rate, self._most_found, ends,
-            grown, cats, weights, leaf_values, covers, self._n_threads,
+            arrays.segments[0], page.drawn, page.lists, draws, of_trees, noise, self._rules, penalty.reg_lambda,
+            penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, penalty.gamma, self.plan.learning_rate,
+            self._most_found, ends, grown, cats, weights, leaf_values, covers, self._n_threads,
         )  # fmt: skip
         bounds = [0, *ends[:n_grown].tolist()]
         parts = [slice(*both) for both in zip(bounds, bounds[1:])]
@@ -174,6 +175,18 @@ class CpuTrees(Trees):
             Grown(n_trees, grown[own], leaf_values[own], weights[own], covers[own], cats[own] if has_sets else None)
             for own in parts
         ]
+
+    def _draws_of_rounds(self) -> tuple[Any, ...]:
+        """What kernels/rounds.py draws rows and columns by; none where all take part."""
+        draw, page, cuts = self.plan.rows, self._pages[0], self._cuts
+        if draw is None and self._params.colsample_bytree == 1:
+            self._table.draw_columns(self.plan.columns)
+            return ()
+        n_drawn, by_gradient = (0, False) if draw is None else (draw.n_drawn, draw.by_gradient)
+        return (
+            n_drawn, by_gradient, page.kept, page.marks, self._feature_weights, cuts.n_bins, cuts.thresholds, cuts.offsets,
+            *self._table.room_for_columns(self.plan.columns),
+        )  # fmt: skip
 
     def grow_at_once(self, max_depth: int, max_leaves: int, best_first: bool) -> bool:
         if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
