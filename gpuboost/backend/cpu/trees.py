@@ -37,6 +37,7 @@ __all__ = ["HISTOGRAM_MEMORY", "CpuTrees"]
 
 HISTOGRAM_MEMORY = 2**29  # bytes, where no parameter says otherwise
 WHOLE_MEMORY = 2**25  # bytes of histograms, up to which all levels are grown in one call; leaf by leaf these are held anyway
+FURTHER_MEMORY = 2**23  # bytes of histograms, up to which lopsided trees grow by further levels before threads part (levels.py)
 WHOLE_NODES = 2**16  # nodes up to which trees are grown in one call; of sets of several words, that many words
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
@@ -72,7 +73,7 @@ class CpuTrees(Trees):
         self.leaf_size = leaf_size
         self._most_found = MOST_SUMS // leaf_size if gradients.n_rows >= FEWEST_ROWS else 0
         n_bins = most_bins(params, binned.cuts)
-        histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
+        self._histogram_bytes = histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
         self.histogram_capacity = max(2, (params.histogram_memory or HISTOGRAM_MEMORY) // histogram_bytes)
         self.nodes_at_once = max(LAST_NODES * n_threads, LAST_MEMORY // histogram_bytes // 2 * 2)
         self._hist = self._fine_hist = np.empty((0, searched, n_bins, 2), np.int64)
@@ -217,8 +218,9 @@ class CpuTrees(Trees):
             if n_full <= WHOLE_NODES and max_leaves == 0 and (self._n_threads > 1 or n_full > 4 * self._levels_in_cache):
                 first_depth, n_nodes = subtree_depth(n_trees, max_depth, self._n_threads), n_full
                 n_slots = count_slots(n_trees, max_depth, first_depth, self._n_threads)
-            capacity = self._whole_capacity
-            n_held = min(max(n_nodes // 4, n_slots), capacity)
+            capacity, n_held = self._whole_capacity, n_slots
+            if self._n_threads > 1:
+                n_held = max(n_slots, min(n_nodes // 4, FURTHER_MEMORY // self._histogram_bytes))
         if n_slots > capacity or n_nodes * arrays.cats.shape[1] > WHOLE_NODES:
             return None
         arrays.reserve(n_nodes)
