@@ -21,6 +21,9 @@ __all__ = [
 
 # Rows of a batch to predict, at least: 64 blocks for the threads to share. The trees are laid out anew for each batch.
 PREDICTED_ROWS = 4096
+# Where a batch takes no memory; not all, so that predicting can be stopped. Two threads of an AMD EPYC (Zen 5), ms:
+# 20,000 × 2,000, 100 trees of depth 6, 9.6 -> 8.9; 100,000 × 28, 20 of depth 10, 5.2 -> 5.1.
+VIEWED_ROWS = 2**17
 
 
 def start_margin(
@@ -115,7 +118,7 @@ def add_source_margin(source: ColumnSource, backend: Backend, flat: Any, margin:
             source.refuse_large(stored.values)
         return
     read = source.read_unchecked if backend.predictor.finds_large_values and source.read_unchecked else source.read
-    for rows in source.batch_slices(least=PREDICTED_ROWS):
+    for rows in source.batch_slices(least=VIEWED_ROWS if source.reads_views else PREDICTED_ROWS):
         if backend.predictor.predict_values(read(rows), source.missing, flat, rows.start, margin, leaves) is False:
             source.read(rows)  # raises where the value is not the missing one
 

@@ -1,8 +1,10 @@
-"""gpuboost/margins.py: where the margins of a table start."""
+"""gpuboost/margins.py: where the margins of a table start, and what is read at once to add trees to them."""
 
 import numpy as np
 import pytest
 
+import gpuboost as gb
+from gpuboost.backend.cpu.predictor import CpuPredictor
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.margins import start_margin
 
@@ -26,3 +28,42 @@ def test_base_margin_replaces_base_score(base_margin, n_outputs, expected):
 def test_base_margin_of_another_width_is_refused(width):
     with pytest.raises(ValueError, match=f"base_margin has {width} columns, the model has 3 outputs"):
         start_margin(DMatrix(X, base_margin=np.ones((3, width))), 3, (0.5,), None, 3)
+
+
+WIDE = np.random.default_rng(0).normal(size=(10_000, 300)).astype(np.float32)
+FORMS = {
+    "view": (WIDE, [10_000]), "double": (WIDE.astype(float), [10_000]), "columns": (np.asfortranarray(WIDE), [10_000]),
+    "every second": (np.repeat(WIDE, 2, axis=0)[::2], [10_000]), "big endian": (WIDE.astype(">f4"), [6990, 3010]),
+    "masked": (np.ma.masked_array(WIDE, np.zeros_like(WIDE, bool)), [6990, 3010]),
+}  # fmt: skip
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """The rows of each batch that values are predicted of."""
+    batches, predict = [], CpuPredictor.predict_values
+    monkeypatch.setattr(
+        CpuPredictor, "predict_values", lambda self, batch, *rest: batches.append(len(batch)) or predict(self, batch, *rest)
+    )
+    return batches
+
+
+@pytest.mark.parametrize("table, rows", FORMS.values(), ids=FORMS)
+def test_what_takes_no_memory_is_predicted_at_once(table, rows, batches, monkeypatch):
+    booster = gb.train({"max_depth": 3}, gb.DMatrix(WIDE[:500], WIDE[:500, 0]), 3)
+    expected = np.concatenate([booster.inplace_predict(part) for part in np.split(WIDE, [3000, 6000])])
+    batches.clear()
+    np.testing.assert_array_equal(booster.inplace_predict(table), expected)
+    assert batches == rows
+    monkeypatch.setattr("gpuboost.margins.VIEWED_ROWS", 7000)
+    batches.clear()
+    np.testing.assert_array_equal(booster.predict(gb.DMatrix(table)), expected)
+    assert batches == (rows if len(rows) > 1 else [7000, 3000])
+
+
+def test_a_value_that_is_too_large_is_found_in_a_later_batch(monkeypatch):
+    monkeypatch.setattr("gpuboost.margins.VIEWED_ROWS", 7000)
+    booster, table = gb.train({"max_depth": 3}, gb.DMatrix(WIDE[:500], WIDE[:500, 0]), 3), WIDE.copy()
+    table[8123, 0] = np.inf
+    with pytest.raises(ValueError, match="row 8123"):
+        booster.inplace_predict(table)

@@ -143,7 +143,10 @@ def open_table(
         stored = None if stored is None else stored[:, order].sorted_indices()
     if loaded.device is not None:
         read = read_on(loaded.device, read)
-    source = ColumnSource(n_rows, n_features, names, types, dictionaries, number, read, loaded.device, stored)
+    source = ColumnSource(
+        n_rows, n_features, names, types, dictionaries, number, read, loaded.device, stored,
+        reads_views=isinstance(table, np.ndarray) and read == table.__getitem__,
+    )  # fmt: skip
     if not isinstance(table, SpooledTable):
         return source
     return replace(source, block_rows=table.block_rows, read_columns=table.read_columns if is_training else None)

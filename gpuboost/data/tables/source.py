@@ -36,6 +36,7 @@ class ColumnSource:
     block_rows : rows that are best read together, from a multiple of so many on; None: any.
     read_columns : (rows, columns first to last) → those columns alone, where that is less work than reading all.
     keeps : whether batches that have been read stay where they are binned.
+    reads_views : whether a batch is a part of an array of the host, which takes no memory.
     """
 
     n_rows: int
@@ -52,6 +53,7 @@ class ColumnSource:
     block_rows: int | None = None
     read_columns: Callable[[slice, slice], Array] | None = field(default=None, repr=False)
     keeps: bool = False
+    reads_views: bool = False
 
     @property
     def is_near(self) -> bool:
@@ -89,7 +91,8 @@ class ColumnSource:
         stored = None if self.stored is None else self.stored[index]
         read = partial(_read_taken, self.read, index)
         return replace(
-            self, n_rows=len(index), read=read, stored=stored, read_unchecked=None, block_rows=None, read_columns=None
+            self, n_rows=len(index), read=read, stored=stored, read_unchecked=None, block_rows=None, read_columns=None,
+            reads_views=False,
         )  # fmt: skip
 
     def absent_as(self, value: float) -> "ColumnSource":
