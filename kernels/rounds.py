@@ -2,10 +2,12 @@
 
 Of a round of a tenth of a millisecond half is Python's, of one of 7 ms a tenth. One thread of an Intel Xeon, one by one -> so, ms
 a round of depth 6: 1,000 × 7 0.21 -> 0.13, 7,000 × 7 0.37 -> 0.27, 20,000 × 28 1.33 -> 1.11. An AMD EPYC: 5,000 × 20 of 30
-categories each 1.03 -> 0.89, on two threads 0.77 -> 0.64; 450,000 × 28 on two threads 7.2 -> 6.4. The steps are those of
-Grower.grow, in their order, for one worker and rows that all take part; each is the kernel that backend/cpu calls for it. What
-needs anything else ends the call before the round: values that are not finite, two limbs, no room for the trees. Of 450,000 × 28
-half of rows and columns 4.5 -> 4.1, on two threads.
+categories each 1.03 -> 0.89, on two threads 0.77 -> 0.64; 450,000 × 28 on two threads 7.2 -> 6.4, half of its rows and columns
+4.5 -> 4.1. (Who draws compiles this once more, with drawing: 3 CPU-seconds of the first training on a machine.)
+
+The steps are those of Grower.grow, in their order, for one worker and a table in one page without rows of zero weight; each is
+the kernel that backend/cpu calls for it. What needs anything else ends the call before the round: values that are not finite, two
+limbs, no room for the trees.
 """
 
 import numpy as np
@@ -58,8 +60,8 @@ def grow_rounds_cpu(
 
     first_round : the number of the first. seed : uint64. gradients : the address of the objective's kernel (late.find_address);
         margin, label, weight, parameters, grad, hess : as it has them.
-    drawn : int32 (n_rows,). All rows, or room for those that a round draws. draws : () or what rounds draw by, see _draw_rows,
-        _draw_columns and _add_to_others.
+    drawn : int32 (n_rows,). All rows, or room for those that a round draws. draws : () where all take part; else of_rows,
+        of_columns, of_others: what _draw_rows, _draw_columns and _add_to_others take.
     of_trees : what grow_trees_cpu takes behind n_grown. scales, n_limbs, n_leaves, nodes, sums and so on : the same arrays.
     noise : float64 (2,), IN. Most and times of choose_noise_cpu, whose rules are of_trees'; (0,) where it chooses none.
     most_found : nodes up to which leaves are gone through row by row (row_leaves.py).
@@ -78,7 +80,7 @@ def grow_rounds_cpu(
         call_at(gradients, (margin, label, weight, parameters, grad, hess, maxima, n_threads))
         n_drawn, n_own = n_rows, n_rows  # as planned, and as listed
         if len(draws) > 0:
-            n_drawn, n_own = _draw_rows(draws, seed, first_round + i, drawn, grad, hess, maxima, n_threads)
+            n_drawn, n_own = _draw_rows(draws[0], seed, first_round + i, drawn, grad, hess, maxima, n_threads)
         for thread in range(1, n_threads):
             for output in range(n_outputs):
                 for k in range(2):
@@ -98,7 +100,7 @@ def grow_rounds_cpu(
         if noise.size > 0:
             _choose_noise(grad, maxima[0], leaf_scales, row_sums[0], scales, noise, rules, n_threads)
         if len(draws) > 0:
-            _draw_columns(draws, seed, first_round + i, drawn[:n_own], n_threads)
+            _draw_columns(draws[1], seed, first_round + i, drawn[:n_own], n_threads)
         call_late(start_trees, (first_output.size, row_sums[0], first_output, nodes, sums, n_leaves))
         counts[: first_output.size] = n_own
         call_late(_start_rows, (first_output.size, drawn, n_own, rows, segments, n_threads))
@@ -128,9 +130,9 @@ def grow_rounds_cpu(
                 chunks, nodes, segments, rows, leaves[begin:end], first_output, margin, n_threads
             ))  # fmt: skip
         if len(draws) > 0:
-            others = drawn[:0] if finds_all else drawn[n_own:]
             if n_own < n_rows:
-                _add_to_others(draws, others, nodes[:n_nodes], leaves[begin:end], first_output, margin, n_threads)
+                others = drawn[:0] if finds_all else drawn[n_own:]
+                _add_to_others(draws[2], others, nodes[:n_nodes], leaves[begin:end], first_output, margin, n_threads)
         for node in range(n_nodes):
             grown[begin + node] = nodes[node]
             for k in range(cats.shape[1]):
@@ -152,13 +154,13 @@ def _choose_noise(grad, maxima, leaf_scales, sums, scales, noise, rules, n_threa
 
 
 @parallel_kernel.part
-def _draw_rows(draws, seed, number, drawn, grad, hess, maxima, n_threads):
+def _draw_rows(of_rows, seed, number, drawn, grad, hess, maxima, n_threads):
     """(rows to draw, rows drawn) of a round, which ``drawn`` begins with, and the maxima of their gradients; of the others these
     are taken away. All rows, and maxima as they are, where none are to be drawn.
 
-    draws : rows to draw, 0 for all; by_gradient; kept, int32 (n_rows,), all rows; marks, uint8 (≥ n_rows,), SCRATCH.
+    of_rows : how many to draw, 0 for all; whether by gradient; int32 (n_rows,), all rows; uint8 (≥ n_rows,), SCRATCH.
     """
-    n_drawn, by_gradient, kept, marks = draws[0], draws[1], draws[2], draws[3]
+    n_drawn, by_gradient, kept, marks = of_rows
     if n_drawn == 0:
         return kept.size, kept.size
     keys, n_listed, threshold = empty(N_KEYS, np.uint64), empty(1, np.int64), float64(UNIFORM)
@@ -180,13 +182,13 @@ def _draw_rows(draws, seed, number, drawn, grad, hess, maxima, n_threads):
 
 
 @parallel_kernel.part
-def _draw_columns(draws, seed, number, rows, n_threads):
+def _draw_columns(of_columns, seed, number, rows, n_threads):
     """Draw the features of a round, and copy their codes of these rows. Nothing where all are taken.
 
-    draws : weights, as draw_features_cpu; n_bins, int32 (n_features,); features, int32 (k,), and offsets, int32 (k + 1,), of the
-    trees (backend/plans.ColumnDraw), OUT, or none; records, IN, and selected, OUT, as compact_codes_cpu.
+    of_columns : weights, as draw_features_cpu; n_bins, int32 (n_features,); features, int32 (k,), and offsets, int32 (k + 1,), of
+    the trees (backend/plans.ColumnDraw), OUT, or none; records, IN, and selected, OUT, as compact_codes_cpu.
     """
-    weights, n_bins, features, offsets, records, selected = draws[4], draws[5], draws[8], draws[9], draws[10], draws[11]
+    weights, n_bins, features, offsets, records, selected = of_columns
     if features.size == 0:
         return
     n_features, n, key = n_bins.size, 0, int64(hash_word(round_key(seed, number), TREE_DRAW))
@@ -202,16 +204,16 @@ def _draw_columns(draws, seed, number, rows, n_threads):
 
 
 @parallel_kernel.part
-def _add_to_others(draws, rows, nodes, leaves, first_output, margin, n_threads):
+def _add_to_others(of_others, rows, nodes, leaves, first_output, margin, n_threads):
     """Add the leaf values to the margins of rows that trees were not grown on; none listed: of all rows.
 
-    draws : n_bins and columns, as predict_codes_cpu; thresholds and cut_offsets, as flatten_trees_cpu.
+    of_others : columns and n_bins, as predict_codes_cpu; thresholds and offsets, as flatten_trees_cpu.
     """
-    n_bins, thresholds, cut_offsets, columns = draws[5], draws[6], draws[7], draws[12]
+    columns, n_bins, thresholds, offsets = of_others
     flat, roots = empty(nodes.size, FLAT_NODE), empty(first_output.size, np.int64)
     for tree in range(roots.size):
         roots[tree] = tree
-    call_late(flatten_trees_cpu, (nodes, thresholds, cut_offsets, int64(0), flat))
+    call_late(flatten_trees_cpu, (nodes, thresholds, offsets, int64(0), flat))
     no_leaves = empty((0, 0), np.int32)
     call_late(_predict, (
         columns, n_bins, rows, flat, leaves, roots, first_output, None, margin, no_leaves, n_threads

@@ -1,4 +1,4 @@
-"""Rounds of small tables in one call (kernels/rounds.py) are the rounds that come one by one (Grower.grow)."""
+"""Rounds in one call (kernels/rounds.py) are the rounds that come one by one (Grower.grow)."""
 
 import numpy as np
 import pytest
@@ -268,17 +268,19 @@ def test_of_a_large_table_every_round_is_a_call(rounds, monkeypatch):
     assert rounds == [5, 1, 1, 1, 1, 1] and len(digests) == 1
 
 
-def test_a_call_does_not_last(rounds, monkeypatch):
+@pytest.mark.parametrize("n_outputs", [1, 5])
+def test_a_call_does_not_last(n_outputs, rounds, monkeypatch):
     """Of as many rounds as anybody may ask for, each call grows some 200 ms of work."""
     X, y = table(2000)
-    work = len(X) * (X.shape[1] + ROW_WORK) + TREE_WORK
-    booster, dtrain = gb.Booster({"max_depth": 1}), gb.DMatrix(X, y)
+    work = n_outputs * len(X) * (X.shape[1] + ROW_WORK) + TREE_WORK
+    params = {"max_depth": 1, "multi_strategy": "multi_output_tree"}
+    booster, dtrain = gb.Booster(params), gb.DMatrix(X, np.outer(y, np.arange(1, n_outputs + 1)))
     monkeypatch.setattr(Boosting, "collect_rounds", lambda *_: stop())
     monkeypatch.setattr("gpuboost.backend.cpu.trees.ROOM_FOR_ROUNDS", 10_000)
     with pytest.raises(KeyboardInterrupt):
         booster._update_rounds(dtrain, 10**12)
     n_bins = dtrain.any_binned().cuts.total_bins  # half of them for each of two leaves
-    assert rounds == [WORK_AT_ONCE // (work + n_bins)]
+    assert rounds == [WORK_AT_ONCE // (work + n_outputs * n_bins)]
 
 
 def test_categories_keep_threads_busy():
@@ -289,6 +291,48 @@ def test_categories_keep_threads_busy():
         binned = gb.QuantileDMatrix(codes, feature_types=[kind] * 6).any_binned()
         assert [busy_threads(binned, 1, most) for most in (1, 64)] == [1, n]
     assert n_busy["c"] == 2
+
+
+@pytest.mark.parametrize("params", [
+    {"subsample": 0.05}, {"subsample": 0.03}, {"objective": "count:poisson", "subsample": 0.07}, {**CLASSES, "subsample": 0.05},
+])  # fmt: skip
+def test_few_rows_drawn_of_many_may_need_two_limbs(params, rounds):
+    """What counts is how many are drawn."""
+    X, y = table()
+    models = []
+    for rounds.allowed in (True, False):
+        models.append(digest(train(params, gb.DMatrix(X, labels(params, y))).model))
+        assert sum(rounds) == 0 < len(rounds)
+    assert models[0] == models[1]
+
+
+def test_rounds_that_wait_hold_no_more_than_their_nodes(rounds, monkeypatch):
+    """Trees of one leaf, where a thousand might have been."""
+    waiting, grow = [], CpuTraining.grow_rounds
+    monkeypatch.setattr(CpuTraining, "grow_rounds", lambda *args: waiting.extend(grown := grow(*args)) or grown)
+    X, y = table(3000)
+    dtrain, params = gb.DMatrix(X, y), {"max_depth": 11, "min_child_weight": 1e9}
+    with pytest.warns(UserWarning, match="split no node"):
+        train(params, dtrain, 6, evals=[(dtrain, "t")])
+        train(params, dtrain, 6)
+    assert len(waiting) == 12
+    for grown in waiting:
+        for values in (grown.nodes, grown.leaf_values, grown.weights, grown.covers):
+            held = values
+            while held.base is not None:
+                held = held.base
+            assert len(values) == 1 and held.nbytes <= 6 * values.nbytes
+
+
+def test_evaluations_between_several_rounds_see_them_all(rounds):
+    X, y = table()
+    values = []
+    for rounds.allowed in (True, False):
+        booster, dtrain, dvalid = gb.Booster({"max_depth": 4}), gb.DMatrix(X, y), gb.DMatrix(X[::2], y[::2])
+        for _ in range(3):
+            booster._update_rounds(dtrain, 4)
+            values.append(booster.eval_set([(dvalid, "v"), (dtrain, "t")]))
+    assert values[:3] == values[3:] and len(set(values)) == 3
 
 
 def stop():
@@ -315,7 +359,7 @@ def test_after_a_round_of_two_limbs_it_is_tried_again(rounds, monkeypatch):
     monkeypatch.setattr("gpuboost.backend.cpu.training.ROUNDS_ALONE", 3)
     X, y = table(FINE_ROWS)
     train({}, gb.DMatrix(X, y), 7)
-    assert rounds == [0] * 7
+    assert rounds == [0] * 3
     tried = []
     monkeypatch.setattr(CpuTrees, "grow_rounds", lambda *_: tried.append(1) or [])
     train({}, gb.DMatrix(X, y), 7)

@@ -402,6 +402,7 @@ class Training(ABC, Generic[Pending]):
     leaf_quantiles : None where leaves are weighed by the gradients alone.
     trees_at_once : as how many trees a plan had better come, one part after another; None: as all of them.
     plans_at_once : of how many plans the trees had better be fetched together.
+    may_grow_rounds : whether grow_rounds is worth asking for now.
     """
 
     margin: Array
@@ -410,6 +411,10 @@ class Training(ABC, Generic[Pending]):
     leaf_quantiles: LeafQuantiles | None = None
     trees_at_once: int | None = None
     plans_at_once = 1
+
+    @property
+    def may_grow_rounds(self) -> bool:
+        return False
 
     @abstractmethod
     def start_round(self, plan: Round) -> None:
@@ -425,8 +430,9 @@ class Training(ABC, Generic[Pending]):
         self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, best_first: bool, objective: Formula
     ) -> Sequence[Pending]:
         """Grow up to n_rounds rounds, limits as Trees.grow_at_once, each from the gradients at the margins that the one before
-        has left, and add them to the margins. plan : of the first; the others are the same but for their number and key. Returns
-        their finished trees, plan by plan: as many as a backend does in one go, none where it does not. Only for one worker."""
+        has left, and add them to the margins. plan : of the first; the others are the same but for their number and key, and what
+        they draw by these. Returns their finished trees, plan by plan: as many as a backend does in one go, none where it does
+        not. Those of the last plan are then in ``trees``, to be flattened. Only for one worker."""
         return ()
 
     @abstractmethod

@@ -25,9 +25,14 @@ class Growers:
     def __init__(self, trainings: Sequence[Training], comm: Communicator, policy: GrowthPolicy, proposals: str | None) -> None:
         self._growers = [(training, Grower(training, comm, policy, proposals)) for training in trainings]
 
+    @property
+    def may_grow_rounds(self) -> bool:
+        """Whether grow_rounds is worth asking for, of plans that are one a round."""
+        return len(self._growers) == 1 and self._growers[0][1].may_grow_rounds
+
     def grow_rounds(self, plan: Round, n_rounds: int, objective: Formula) -> Sequence[object]:
-        """Grower.grow_rounds, of plans that are one a round."""
-        return self._growers[0][1].grow_rounds(plan, n_rounds, objective) if len(self._growers) == 1 else ()
+        """Grower.grow_rounds."""
+        return self._growers[0][1].grow_rounds(plan, n_rounds, objective)
 
     def grow(
         self, plans: Iterator[Round], objective: Formula, given: Sequence[Any] | None, margin: Array | None

@@ -41,10 +41,15 @@ class Grower:
         else:
             training.grow(plan, margin, lambda: self._grow(plan, maxima, margin))
 
+    @property
+    def may_grow_rounds(self) -> bool:
+        """Whether grow_rounds is worth asking for."""
+        return self._comm.size == 1 and self._training.may_grow_rounds
+
     def grow_rounds(self, plan: Round, n_rounds: int, objective: Formula) -> Sequence[object]:
         """Grow several rounds in one go, as far as the training does that; returns their trees, as Training.finish_trees. (What
         kernels/rounds.py does in one call are the lines below, and the gradients before them.)"""
-        return self._policy.grow_rounds(self._training, plan, n_rounds, objective) if self._comm.size == 1 else ()
+        return self._policy.grow_rounds(self._training, plan, n_rounds, objective)
 
     def _grow(self, plan: Round, maxima: Array | None, margin: Array | None) -> None:
         training, trees, comm = self._training, self._training.trees, self._comm

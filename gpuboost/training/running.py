@@ -124,7 +124,7 @@ class Boosting(UnderWay):
         """Grow up to n_rounds rounds in one go, as Grower.grow_rounds does, and add the last one to the margins of the matrices
         watched. Returns how many, which is 0 where there is more to a round than that."""
         has_more = self._watched.dart is not None or self._second is not None or self._objective.stage is not None
-        if has_more or self._n_given or not self._planner.are_alike:
+        if has_more or self._n_given or not (self._planner.are_alike and self._growers.may_grow_rounds):
             return 0
         plan = self._planner.plan(self._n_rounds, self.params.learning_rate)
         if grown := self._growers.grow_rounds(plan, n_rounds, self._objective):

@@ -19,7 +19,8 @@ class PageRows:
     first, n_rows : within the worker's rows. first_id : global number of its first row that takes part.
     kept : int32 (k,). Rows that take part, ascending; zero-weight rows do not, they are idle : int32. Where all do, the pages
         share it.
-    drawn : int32 (k,). Those drawn for this round, n_drawn of them, then the others.
+    drawn : int32 (k,). Those drawn for this round, n_drawn of them, then the others. (Of rounds that kernels/rounds.py grows it
+        keeps the numbers to itself.)
     lists : int32 (2, n_trees · k). The two buffers of row lists (kernels/partition.py), a list for each tree that grows at once.
     marks : uint8 (n_trees · k,). Which of the rows to be moved go left. All pages share it. Both are empty until make_room.
     gpair : int32 (n_searched, limbs, n_rows). Gradients in fixed point; once trees are grown, of a page whose leaves are gone

@@ -58,8 +58,13 @@ class CpuTable(ABC):
         self.columns = columns
 
     def room_for_columns(self, columns: ColumnDraw) -> tuple[np.ndarray, ...]:
-        """Take up these features, of which kernels/rounds.py has others in every round, in the same arrays: features and offsets,
-        empty where all are drawn; the records and their copies, as compact_codes_cpu has them; all columns."""
+        """Take up these features, instead of which kernels/rounds.py writes others in every round: features and offsets, empty
+        where all are drawn, and the records and their copies, as compact_codes_cpu has them. Of a dense table in one page."""
+        raise NotImplementedError
+
+    @property
+    def columns_of_page(self) -> np.ndarray:
+        """All codes of such a table, column by column."""
         raise NotImplementedError
 
     def narrow(self, candidates: Candidates) -> bool:
@@ -202,8 +207,14 @@ class DenseTable(CpuTable):
         (page,) = self._binned.pages
         assert isinstance(page, DensePage)
         if not self._copies_drawn:
-            return columns.features[:0], columns.offsets[:0], page.records, page.records[:0], page.columns
-        return columns.features, columns.offsets, page.records, self._drawn[0], page.columns
+            return columns.features[:0], columns.offsets[:0], page.records, page.records[:0]
+        return columns.features, columns.offsets, page.records, self._drawn[0]
+
+    @property
+    def columns_of_page(self) -> np.ndarray:
+        (page,) = self._binned.pages
+        assert isinstance(page, DensePage)
+        return page.columns
 
     def _take_up(self, columns: ColumnDraw) -> None:
         """And make room for copies."""

@@ -122,8 +122,9 @@ class CpuTraining(Training[Grown]):
         is_whole = len(self._pages) == 1 and not len(self._pages[0].idle) and self.leaf_quantiles is None
         if params.sampling is not None or params.colsample_bytree < 1:
             is_whole &= binned.representation is Representation.DENSE and binned.cuts.categorical is None
-        self._may_grow_rounds, self._rounds_alone = is_whole, 0
-        self._n_rows, self._tree_work = binned.n_rows, _n_codes(binned) + ROW_WORK * binned.n_rows + TREE_WORK
+        self._has_rounds, self._rounds_alone = is_whole and n_trees <= self.trees_at_once, 0
+        self._n_rows = binned.n_rows
+        self._tree_work = leaf_size * (_n_codes(binned) + ROW_WORK * binned.n_rows) + TREE_WORK
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs[plan.first_tree :][: len(plan.trees)], self._leaf_size)
@@ -132,22 +133,22 @@ class CpuTraining(Training[Grown]):
             make_room(self._pages, n_trees, row_allocator(self._row_bytes + LIST_BYTES * n_trees * n_rows))
             self._n_trees = n_trees
         self.gradients.plan = self.trees.plan = plan
+        self._rounds_alone -= min(self._rounds_alone, 0 if plan.goes_on else 1)
+
+    @property
+    def may_grow_rounds(self) -> bool:
+        return self._has_rounds and self._rounds_alone == 0
 
     def grow_rounds(
         self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, best_first: bool, objective: Formula
     ) -> list[Grown]:
         n_leaves = most_leaves(max_depth, max_leaves, self._n_rows)
-        n_at_once = WORK_AT_ONCE // (len(plan.trees) * (self._tree_work + n_leaves * self._cuts.total_bins // 2))
-        grows_all = len(self._first_outputs) == len(plan.trees) <= self.trees_at_once
-        if not (self._may_grow_rounds and grows_all):
-            return []
-        if self._rounds_alone > 0:
-            self._rounds_alone -= 1
-            return []
+        of_leaves = self._leaf_size * n_leaves * self._cuts.total_bins // 2
+        n_at_once = WORK_AT_ONCE // (len(plan.trees) * (self._tree_work + of_leaves))
         self.start_round(plan)
         grown = self.trees.grow_rounds(max(min(n_rounds, n_at_once), 1), max_depth, max_leaves, best_first, objective)
         if not grown:
-            self._rounds_alone = ROUNDS_ALONE - 1
+            self._rounds_alone = ROUNDS_ALONE
             return []
         self.plans_at_once = max(1, NODES_AT_ONCE // self.trees.arrays.n_nodes)
         return grown

@@ -14,7 +14,7 @@ from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.cpu.tables import CpuTable
 from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import ColumnDraw, FrontierBatch, Round
-from gpuboost.backend.trees import Grown, category_rules
+from gpuboost.backend.trees import Grown, as_words, category_rules
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.best_first import room_for_leaves
@@ -149,8 +149,7 @@ class CpuTrees(Trees):
         """Training.grow_rounds, of a plan that kernels/rounds.py may grow."""
         gradients, page, arrays, penalty = self._gradients, self._pages[0], self.arrays, self.plan.penalty
         gradients.start_rounds()
-        draws = self._draws_of_rounds()
-        self._take_up_plan()
+        draws = self._take_up_draws()
         if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
             return []
         room, leaf_size = len(arrays.nodes) + (ROOM_FOR_ROUNDS if n_rounds > 1 else 0), self.leaf_size
@@ -165,29 +164,33 @@ class CpuTrees(Trees):
             penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, penalty.gamma, self.plan.learning_rate,
             self._most_found, ends, grown, cats, weights, leaf_values, covers, self._n_threads,
         )  # fmt: skip
-        bounds = [0, *ends[:n_grown].tolist()]
-        parts = [slice(*both) for both in zip(bounds, bounds[1:])]
-        if not parts:
+        if n_grown == 0:
             return []
-        arrays.n_nodes, last = bounds[-1] - bounds[-2], parts[-1]
-        self.weights, self.leaf_values, self.covers, self._flat = weights[last], leaf_values[last], covers[last], None
-        has_sets, n_trees = self._cuts.categorical is not None, len(self.first_output)
+        bounds = [0, *ends[:n_grown].tolist()]
+        # Copies: of trees with few of the nodes that they might have, rounds that wait to be collected would hold all the room.
+        end = bounds[-1]
+        grown, cats, covers = as_words(grown[:end]).copy().view(NODE), cats[:end].copy(), covers[:end].copy()
+        leaf_values, weights = leaf_values[:end].copy(), weights[:end].copy()
+        parts, n_trees = [slice(*both) for both in zip(bounds, bounds[1:])], len(self.first_output)
+        arrays.n_nodes, self.leaf_values, self._flat = end - bounds[-2], leaf_values[parts[-1]], None
+        has_sets = self._cuts.categorical is not None
         return [
             Grown(n_trees, grown[own], leaf_values[own], weights[own], covers[own], cats[own] if has_sets else None)
             for own in parts
         ]
 
-    def _draws_of_rounds(self) -> tuple[Any, ...]:
-        """What kernels/rounds.py draws rows and columns by; none where all take part."""
+    def _take_up_draws(self) -> tuple[tuple[Any, ...], ...]:
+        """Take up the plan, and what kernels/rounds.py draws rows and columns by; none where all take part."""
+        self._take_up_plan()
         draw, page, cuts = self.plan.rows, self._pages[0], self._cuts
         if draw is None and self._params.colsample_bytree == 1:
-            self._table.draw_columns(self.plan.columns)
+            self._table.draw_columns(self._columns)
             return ()
-        n_drawn, by_gradient = (0, False) if draw is None else (draw.n_drawn, draw.by_gradient)
-        return (
-            n_drawn, by_gradient, page.kept, page.marks, self._feature_weights, cuts.n_bins, cuts.thresholds, cuts.offsets,
-            *self._table.room_for_columns(self.plan.columns),
-        )  # fmt: skip
+        self._columns = ColumnDraw(self._columns.features.copy(), self._columns.offsets.copy())  # others in every round
+        of_columns = self._feature_weights, cuts.n_bins, *self._table.room_for_columns(self._columns)
+        of_rows = (0, False) if draw is None else (draw.n_drawn, draw.by_gradient)
+        of_others = self._table.columns_of_page, cuts.n_bins, cuts.thresholds, cuts.offsets
+        return (*of_rows, page.kept, page.marks), of_columns, of_others
 
     def grow_at_once(self, max_depth: int, max_leaves: int, best_first: bool) -> bool:
         if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
@@ -200,7 +203,7 @@ class CpuTrees(Trees):
     def _whole_trees(self, max_depth: int, max_leaves: int, best_first: bool) -> tuple[Any, ...] | None:
         """The arguments of grow_trees_cpu behind n_grown; None where it does not grow these trees."""
         n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
-        columns, penalty = self.plan.columns, self.plan.penalty
+        columns, penalty = self._columns, self.plan.penalty
         most, first_depth, light_rows = most_leaves(max_depth, max_leaves, page.n_rows), 0, 0
         if self._binned.packing is not None and gradients.is_refined:
             return None
@@ -244,7 +247,7 @@ class CpuTrees(Trees):
         if self._light[0].shape[1] < n_cells:
             shape = self._n_threads, n_cells // 64 + 1
             self._light = np.zeros((self._n_threads, n_cells, 2), np.int64), np.zeros(shape, np.uint64)
-        columns = self.plan.columns
+        columns = self._columns
         n_rows, n_entries = self._pages[0].n_rows, max(self._walk.n_entries(columns), 1)
         return int(columns.offsets[-1]) * n_rows // (LIGHT_VISITS * n_entries)
 
@@ -254,7 +257,7 @@ class CpuTrees(Trees):
         packs = self._binned.representation is Representation.DENSE and self._cuts.categorical is None
         packs &= self._binned.dtype == np.uint8
         packs = packs and words.shape[1] <= histogram.REGISTERS and self._hist.shape[1] == 1
-        shape = histogram.packed_shape(len(self.plan.columns.features))
+        shape = histogram.packed_shape(len(self._columns.features))
         packs = packs and math.prod(shape) <= 2 * self._hist.shape[2] and self._pages[0].n_rows < histogram.FLUSH_ROWS
         if packs and not self._gradients.is_refined:
             if self._packed.shape[1:] != shape or len(self._packed) < n:
