@@ -409,3 +409,22 @@ def test_two_limbs_do_not_pack(calls, packs):
     X, y = (array[:FINE_ROWS] for array in table())
     digests = {digest(train({}, gb.DMatrix(X, y)).model) for calls.allowed in (True, False)}
     assert len(digests) == 1 and packs == [False] * 3
+
+
+@pytest.mark.parametrize("n_threads, further, capacity, expected", [
+    (1, 2**30, None, 6), (2, 2**30, None, 32), (2, 0, None, 18), (2, 2**30, 25, 25), (2, 20, None, 20),
+])  # fmt: skip
+def test_how_many_histograms_are_held(n_threads, further, capacity, expected, use_backend, monkeypatch):
+    """Of depth 6: a level's each below the first, of one thread; of two those of the first five levels and one each; or as many
+    as further levels take, up to so many, and up to what the user allows."""
+    X, y = table()
+    dtrain, held, hold = gb.DMatrix(X, y), [], CpuTrees._whole_histograms
+    monkeypatch.setattr(CpuTrees, "_whole_histograms", lambda self, n, words: held.append(n) or hold(self, n, words))
+    gb.train({"max_depth": 6}, dtrain, 1)
+    n_bytes = 16 * dtrain.any_binned().cuts.total_bins
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.FURTHER_MEMORY", further if further == 2**30 else further * n_bytes)
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.LEVELS_CACHE", 0)
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    use_backend(CpuBackend(n_threads))
+    gb.train({"max_depth": 6, **({} if capacity is None else {"histogram_memory": capacity * n_bytes})}, dtrain, 1)
+    assert held[1:] == [expected]

@@ -223,7 +223,7 @@ class CpuTrees(Trees):
                 n_slots = count_slots(n_trees, max_depth, first_depth, self._n_threads)
             capacity, n_held = self._whole_capacity, n_slots
             if self._n_threads > 1:
-                n_held = max(n_slots, min(n_nodes // 4, FURTHER_MEMORY // self._histogram_bytes))
+                n_held = max(n_slots, min(n_nodes // 4, FURTHER_MEMORY // self._histogram_bytes, capacity))
         if n_slots > capacity or n_nodes * arrays.cats.shape[1] > WHOLE_NODES:
             return None
         arrays.reserve(n_nodes)
