@@ -118,9 +118,11 @@ def add_source_margin(source: ColumnSource, backend: Backend, flat: Any, margin:
             source.refuse_large(stored.values)
         return
     read = source.read_unchecked if backend.predictor.finds_large_values and source.read_unchecked else source.read
-    for rows in source.batch_slices(least=VIEWED_ROWS if source.reads_views else PREDICTED_ROWS):
+    takes_no_memory = source.reads_views and backend.memory.name == "host"
+    for rows in source.batch_slices(least=VIEWED_ROWS if takes_no_memory else PREDICTED_ROWS):
         if backend.predictor.predict_values(read(rows), source.missing, flat, rows.start, margin, leaves) is False:
-            source.read(rows)  # raises where the value is not the missing one
+            for begin in range(rows.start, rows.stop, PREDICTED_ROWS):  # a few at a time: looking for it takes memory
+                source.read(slice(begin, min(begin + PREDICTED_ROWS, rows.stop)))  # raises where the value is not the missing one
 
 
 def finished_prediction(prediction: Array, strict_shape: bool) -> Array:

@@ -1,5 +1,7 @@
 """gpuboost/margins.py: where the margins of a table start, and what is read at once to add trees to them."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def test_base_margin_of_another_width_is_refused(width):
 
 WIDE = np.random.default_rng(0).normal(size=(10_000, 300)).astype(np.float32)
 FORMS = {
-    "view": (WIDE, [10_000]), "double": (WIDE.astype(float), [10_000]), "columns": (np.asfortranarray(WIDE), [10_000]),
+    "view": (WIDE, [10_000]), "double": (WIDE.astype(float), [10_000]), "columns": (np.asfortranarray(WIDE), [6990, 3010]),
     "every second": (np.repeat(WIDE, 2, axis=0)[::2], [10_000]), "big endian": (WIDE.astype(">f4"), [6990, 3010]),
     "masked": (np.ma.masked_array(WIDE, np.zeros_like(WIDE, bool)), [6990, 3010]),
 }  # fmt: skip
@@ -61,9 +63,23 @@ def test_what_takes_no_memory_is_predicted_at_once(table, rows, batches, monkeyp
     assert batches == (rows if len(rows) > 1 else [7000, 3000])
 
 
-def test_a_value_that_is_too_large_is_found_in_a_later_batch(monkeypatch):
-    monkeypatch.setattr("gpuboost.margins.VIEWED_ROWS", 7000)
+def test_a_value_that_is_too_large_is_found_without_a_copy_of_the_table():
     booster, table = gb.train({"max_depth": 3}, gb.DMatrix(WIDE[:500], WIDE[:500, 0]), 3), WIDE.copy()
+    booster.inplace_predict(table)
     table[8123, 0] = np.inf
-    with pytest.raises(ValueError, match="row 8123"):
-        booster.inplace_predict(table)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="row 8123"):
+            booster.inplace_predict(table)
+        assert tracemalloc.get_traced_memory()[1] < table.nbytes * 0.7
+    finally:
+        tracemalloc.stop()
+
+
+def test_on_a_device_a_view_takes_memory_as_any_batch(batches, monkeypatch):
+    booster = gb.train({"max_depth": 3}, gb.DMatrix(WIDE[:500], WIDE[:500, 0]), 3)
+    expected = booster.inplace_predict(WIDE)
+    batches.clear()
+    monkeypatch.setattr("gpuboost.backend.cpu.memory.HostMemory.name", "cuda:0")
+    np.testing.assert_array_equal(booster.inplace_predict(WIDE), expected)
+    assert batches == [6990, 3010]

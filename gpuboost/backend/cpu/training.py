@@ -120,6 +120,7 @@ class CpuTraining(Training[Grown]):
                 rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, n_threads
             )
         is_whole = len(self._pages) == 1 and not len(self._pages[0].idle) and self.leaf_quantiles is None
+        is_whole &= binned.pages.is_resident
         if params.sampling is not None or params.colsample_bytree < 1:
             is_whole &= binned.representation is Representation.DENSE and binned.cuts.categorical is None
         self._has_rounds, self._rounds_alone = is_whole and n_trees <= self.trees_at_once, 0

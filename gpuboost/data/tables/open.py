@@ -145,7 +145,7 @@ def open_table(
         read = read_on(loaded.device, read)
     source = ColumnSource(
         n_rows, n_features, names, types, dictionaries, number, read, loaded.device, stored,
-        reads_views=isinstance(table, np.ndarray) and read == table.__getitem__,
+        reads_views=isinstance(table, np.ndarray) and read == table.__getitem__ and not _lies_by_columns(table),
     )  # fmt: skip
     if not isinstance(table, SpooledTable):
         return source
@@ -164,6 +164,11 @@ def _reader_of(
         return read_frame(table, names, categories, is_training, missing)
     make_reader: Callable[..., Read] = sparse_reader if isinstance(table, SparseTable) else array_reader
     return None, {}, make_reader(table, names.__getitem__ if names else str, is_training)
+
+
+def _lies_by_columns(table: np.ndarray) -> bool:
+    """Whether kernels would be compiled for all of it once more, which they are for parts of it (arrays.usual_form)."""
+    return table.flags.f_contiguous and not table.flags.c_contiguous
 
 
 def _read_ordered(read: Read, order: list[int], rows: Rows) -> Array:

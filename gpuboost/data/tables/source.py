@@ -36,7 +36,8 @@ class ColumnSource:
     block_rows : rows that are best read together, from a multiple of so many on; None: any.
     read_columns : (rows, columns first to last) → those columns alone, where that is less work than reading all.
     keeps : whether batches that have been read stay where they are binned.
-    reads_views : whether a batch is a part of an array of the host, which takes no memory.
+    reads_views : whether a batch is a part of an array of the host, which takes no memory there, and as many rows as one likes
+        may be read at once.
     """
 
     n_rows: int
