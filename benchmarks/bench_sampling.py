@@ -4,9 +4,9 @@
     python benchmarks/bench_sampling.py --threads 2 --rounds 20 --repeats 9
 
 450,000 × 28 numbers like the Higgs table, depth 6, 256 bins. What drawing rows takes (kernels/row_sampling.py), and copying the
-columns drawn (kernels/compaction.py), bench_compaction.py tells. XGBoost and LightGBM
-beside it, where installed, without drawing and with half of the rows and columns. All ways take turns after a warm-up, the order
-reversed in every other round. Medians and spread; the JSON of all figures goes to benchmarks/results/.
+columns drawn (kernels/compaction.py), bench_compaction.py tells. XGBoost and LightGBM beside it, where installed, without drawing
+and with half of the rows and columns. All ways take turns after a warm-up, the order reversed in every other round. Medians and
+spread; the JSON of all figures goes to benchmarks/results/.
 
 Floor: a share s of rows and c of columns leaves s·c of the histogram's additions, and their s·⌈28·c⌉ bytes of records; but
 gradients, the rows' leaves and their margins stay those of all rows.

@@ -107,6 +107,25 @@ def draw_features_cpu(features, weights, key, n_drawn, drawn):
 
 
 @kernel
+def draw_columns_cpu(weights, n_bins, key, features, offsets):
+    """Draw the features of the trees of a round, as many as there is room for.
+
+    weights, key : as draw_features_cpu. n_bins : int32 (n_features,), IN. features : int32 (k,), OUT, ascending.
+    offsets : int32 (k + 1,), OUT. Where the bins of each begin in a histogram (backend/plans.ColumnDraw).
+    """
+    n_features, n = n_bins.size, 0
+    all_features, drawn = empty(n_features, np.int32), empty(n_features, np.uint8)
+    for feature in range(n_features):
+        all_features[feature] = feature
+    draw_features_cpu(all_features, weights, key, features.size, drawn)
+    offsets[0] = 0
+    for feature in range(n_features):
+        if drawn[feature]:
+            features[n], offsets[n + 1] = feature, offsets[n] + n_bins[feature]
+            n += 1
+
+
+@kernel
 def mask_features_cpu(frontier, nodes, features, weights, member, key, n_level, n_node, mask):
     """Mark the features that each node may split on.
 

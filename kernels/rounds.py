@@ -14,7 +14,7 @@ import numpy as np
 from numba import float64, int64, uint32
 
 from gpuboost.kernels.allocation import empty, zeros
-from gpuboost.kernels.column_sampling import TREE_DRAW, draw_features_cpu
+from gpuboost.kernels.column_sampling import TREE_DRAW, draw_columns_cpu
 from gpuboost.kernels.compaction import compact_codes_cpu
 from gpuboost.kernels.gradient_noise import choose_noise_cpu
 from gpuboost.kernels.histogram import lay_out_by_row_cpu
@@ -185,21 +185,13 @@ def _draw_rows(of_rows, seed, number, drawn, grad, hess, maxima, n_threads):
 def _draw_columns(of_columns, seed, number, rows, n_threads):
     """Draw the features of a round, and copy their codes of these rows. Nothing where all are taken.
 
-    of_columns : weights, as draw_features_cpu; n_bins, int32 (n_features,); features, int32 (k,), and offsets, int32 (k + 1,), of
-    the trees (backend/plans.ColumnDraw), OUT, or none; records, IN, and selected, OUT, as compact_codes_cpu.
+    of_columns : weights, n_bins, features and offsets, or none of the latter, as draw_columns_cpu; records and selected, as
+    compact_codes_cpu.
     """
     weights, n_bins, features, offsets, records, selected = of_columns
     if features.size == 0:
         return
-    n_features, n, key = n_bins.size, 0, int64(hash_word(round_key(seed, number), TREE_DRAW))
-    all_features, is_drawn = empty(n_features, np.int32), empty(n_features, np.uint8)
-    for feature in range(n_features):
-        all_features[feature] = feature
-    draw_features_cpu(all_features, weights, key, features.size, is_drawn)
-    for feature in range(n_features):
-        if is_drawn[feature]:
-            features[n], offsets[n + 1] = feature, offsets[n] + n_bins[feature]
-            n += 1
+    draw_columns_cpu(weights, n_bins, int64(hash_word(round_key(seed, number), TREE_DRAW)), features, offsets)
     call_late(_copy, (records, features, rows, selected, n_threads))
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from gpuboost.backend.fixed_point import round_key, sampling_keys
 from gpuboost.backend.plans import ColumnDraw, RowDraw
 from gpuboost.binned.cuts import Cuts
-from gpuboost.kernels.column_sampling import TREE_DRAW, count_drawn, draw_features_cpu
+from gpuboost.kernels.column_sampling import TREE_DRAW, count_drawn, draw_columns_cpu
 from gpuboost.params import Params
 
 __all__ = ["all_columns", "draw_columns", "draw_rows", "most_bins"]
@@ -18,13 +18,11 @@ def all_columns(cuts: Cuts) -> ColumnDraw:
 
 def draw_columns(params: Params, cuts: Cuts, round_number: int) -> ColumnDraw:
     """The features of the trees of a round, colsample_bytree of all."""
-    drawn = np.empty(cuts.n_features, np.uint8)
+    n_drawn = count_drawn(params.colsample_bytree, cuts.n_features)
+    draw = ColumnDraw(np.empty(n_drawn, np.int32), np.empty(n_drawn + 1, np.int32))
     key = round_key(params.seed, round_number, TREE_DRAW)
-    weights = np.array(params.feature_weights, np.float32)
-    everything = np.arange(cuts.n_features, dtype=np.int32)
-    draw_features_cpu(everything, weights, key, count_drawn(params.colsample_bytree, cuts.n_features), drawn)
-    features = np.flatnonzero(drawn).astype(np.int32)
-    return ColumnDraw(features, np.concatenate([[0], np.cumsum(cuts.n_bins[features])]).astype(np.int32))
+    draw_columns_cpu(np.array(params.feature_weights, np.float32), cuts.n_bins, key, draw.features, draw.offsets)
+    return draw
 
 
 def draw_rows(params: Params, global_rows: int, round_number: int) -> RowDraw:

@@ -140,6 +140,7 @@ class Boosting(UnderWay):
             self.collect_rounds(keep=PENDING_PLANS)
 
     def _boost_by_steps(self, obj: GivenGradients | None) -> None:
+        """Grow one round as Grower.grow does, whatever belongs to it."""
         dart = self._watched.dart
         if dart is not None:
             self.collect_rounds()

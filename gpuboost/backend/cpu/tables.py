@@ -62,11 +62,6 @@ class CpuTable(ABC):
         where all are drawn, and the records and their copies, as compact_codes_cpu has them. Of a dense table in one page."""
         raise NotImplementedError
 
-    @property
-    def columns_of_page(self) -> np.ndarray:
-        """All codes of such a table, column by column."""
-        raise NotImplementedError
-
     def narrow(self, candidates: Candidates) -> bool:
         """Read the bins of these candidates instead, until columns are drawn again. False: nothing has changed."""
         return False
@@ -209,12 +204,6 @@ class DenseTable(CpuTable):
         if not self._copies_drawn:
             return columns.features[:0], columns.offsets[:0], page.records, page.records[:0]
         return columns.features, columns.offsets, page.records, self._drawn[0]
-
-    @property
-    def columns_of_page(self) -> np.ndarray:
-        (page,) = self._binned.pages
-        assert isinstance(page, DensePage)
-        return page.columns
 
     def _take_up(self, columns: ColumnDraw) -> None:
         """And make room for copies."""

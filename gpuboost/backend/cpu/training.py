@@ -134,7 +134,8 @@ class CpuTraining(Training[Grown]):
             make_room(self._pages, n_trees, row_allocator(self._row_bytes + LIST_BYTES * n_trees * n_rows))
             self._n_trees = n_trees
         self.gradients.plan = self.trees.plan = plan
-        self._rounds_alone -= min(self._rounds_alone, 0 if plan.goes_on else 1)
+        if not plan.goes_on:
+            self._rounds_alone = max(self._rounds_alone - 1, 0)
 
     @property
     def may_grow_rounds(self) -> bool:

@@ -189,8 +189,8 @@ class CpuTrees(Trees):
         self._columns = ColumnDraw(self._columns.features.copy(), self._columns.offsets.copy())  # others in every round
         of_columns = self._feature_weights, cuts.n_bins, *self._table.room_for_columns(self._columns)
         of_rows = (0, False) if draw is None else (draw.n_drawn, draw.by_gradient)
-        of_others = self._table.columns_of_page, cuts.n_bins, cuts.thresholds, cuts.offsets
-        return (*of_rows, page.kept, page.marks), of_columns, of_others
+        _, (codes, *_) = self._table.in_one_page()
+        return (*of_rows, page.kept, page.marks), of_columns, (codes, cuts.n_bins, cuts.thresholds, cuts.offsets)
 
     def grow_at_once(self, max_depth: int, max_leaves: int, best_first: bool) -> bool:
         if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
