@@ -1,13 +1,34 @@
 """Arrays of NumPy or CuPy, for whoever computes on them outside a backend."""
 
+import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
-__all__ = ["on_device_of", "usual_form"]
+__all__ = ["empty_from_a_line", "on_device_of", "usual_form", "zeros_from_a_line"]
 
 SMALL_BYTES = 16 << 20
+LINE = 64  # bytes, of the processor's cache
+
+
+def empty_from_a_line(shape: tuple[int, ...], dtype: np.dtype | type | str) -> np.ndarray:
+    """np.empty, but beginning with a line of the cache, where malloc begins 16 bytes behind one. Half of all records of 32 bytes
+    lay in two lines then, of which a prefetch brings one: 450,000 × 28, 63 nodes, 8.2 -> 7.5 ms of histograms a tree."""
+    return _from_a_line(np.empty, shape, np.dtype(dtype))
+
+
+def zeros_from_a_line(shape: tuple[int, ...], dtype: np.dtype | type | str) -> np.ndarray:
+    """np.zeros, likewise."""
+    return _from_a_line(np.zeros, shape, np.dtype(dtype))
+
+
+def _from_a_line(make: Callable[..., np.ndarray], shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    n_bytes = math.prod(shape) * dtype.itemsize
+    memory = make(n_bytes + LINE, np.uint8)
+    first = -memory.__array_interface__["data"][0] % LINE
+    return memory[first : first + n_bytes].view(dtype).reshape(shape)
 
 
 def on_device_of(array: Any) -> AbstractContextManager[Any]:

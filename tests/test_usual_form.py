@@ -1,14 +1,15 @@
-"""arrays.py: kernels that only read a table meet few forms of it."""
+"""arrays.py: kernels that only read a table meet few forms of it, and what they gather begins with a line of the cache."""
 
 import gc
 import weakref
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numba import float32
 
 import gpuboost as gb
-from gpuboost.arrays import SMALL_BYTES, usual_form
+from gpuboost.arrays import LINE, SMALL_BYTES, empty_from_a_line, usual_form, zeros_from_a_line
 from gpuboost.kernels.binning import bin_rows_cpu
 
 FORMS = {
@@ -65,3 +66,29 @@ def test_tables_in_all_forms_train_by_two_machine_codes_and_stay_as_they_are():
             np.testing.assert_array_equal(X, kept)
     batches = {signature[0] for signature in bin_rows_cpu.dispatcher.signatures}
     assert {(batch.layout, batch.mutable) for batch in batches if batch.dtype == float32} == {("C", True), ("A", True)}
+
+
+@pytest.mark.parametrize("make", [empty_from_a_line, zeros_from_a_line])
+@pytest.mark.parametrize("shape", [(1,), (3, 5, 7), (1000, 28), (2**20, 4)])
+def test_arrays_begin_with_a_line(make, shape):
+    arrays = [make(shape, np.uint16) for _ in range(8)]  # malloc's blocks lie anywhere
+    for array in arrays:
+        assert array.ctypes.data % LINE == 0 and array.shape == shape and array.dtype == np.uint16
+        assert array.flags.c_contiguous and array.flags.writeable
+        assert make is empty_from_a_line or not array.any()
+    assert make((0, 3), np.int64).shape == (0, 3)
+    for number, array in enumerate(arrays):
+        array[:] = number
+    assert all((array == number).all() for number, array in enumerate(arrays)), "no two share memory"
+
+
+@pytest.mark.parametrize("kind", ["numbers", "packed", "packed, of lists"])
+def test_records_begin_with_a_line(kind):
+    rng = np.random.default_rng(0)
+    one_hot = np.eye(21)[rng.integers(0, 21, (1000, 6))].reshape(1000, 126)
+    tables = {"numbers": rng.normal(size=(1000, 28)), "packed": one_hot, "packed, of lists": scipy.sparse.csr_matrix(one_hot)}
+    dtrain = gb.DMatrix(tables[kind], rng.normal(size=1000))
+    gb.train({"tree_method": "hist"}, dtrain, 1)
+    binned = dtrain.any_binned()
+    assert (binned.packing is not None) == ("packed" in kind)
+    assert len(binned.pages[0].records) == 1000 and binned.pages[0].records.ctypes.data % LINE == 0

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpuboost.arrays import empty_from_a_line
 from gpuboost.backend.contract import Backend
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix, Representation
@@ -87,7 +88,7 @@ def _add_sparse_records(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
     if packing is None:
         records = np.zeros((0, 8), np.uint8)
     else:
-        records = np.empty((page.n_rows, record_bytes(packing.n_groups)), np.uint8)
+        records = empty_from_a_line((page.n_rows, record_bytes(packing.n_groups)), np.uint8)
         groups, steps, base = packing.of_cells(binned.cuts)
         pack_cells_cpu(page.row_begin, page.cells, groups, steps, base, records, n_threads)
     return replace(binned, pages=ResidentPages((replace(page, records=records),)), packing=packing)

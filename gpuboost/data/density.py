@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpuboost.arrays import empty_from_a_line
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, ResidentPages, SparsePage
 from gpuboost.kernels.sparse import write_out_cells_cpu
@@ -40,7 +41,7 @@ def written_out(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
         is_worth_it = n_codes <= CODES_OF_A_CELL * n_cells and cuts.n_features <= COLUMNS_OF_A_ROW * page.n_rows
     if not is_worth_it or cuts.has_every_value or _largest_code(page) > np.iinfo(np.uint8).max:
         return binned
-    columns = np.empty((cuts.n_features, page.n_rows), np.uint8)
+    columns = empty_from_a_line((cuts.n_features, page.n_rows), np.uint8)
     features = np.repeat(np.arange(cuts.n_features, dtype=np.int32), cuts.n_bins)
     write_out_cells_cpu(page.row_begin, page.cells, features, cuts.offsets, page.absent, columns, n_threads)
     pages = ResidentPages((DensePage(columns, np.zeros((0, 8), np.uint8)),))

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from gpuboost.arrays import empty_from_a_line
 from gpuboost.storage.room import free_memory
 
 __all__ = ["Allocate", "row_allocator", "scratch"]
@@ -25,9 +26,9 @@ RESERVE_BYTES = 2**28  # of memory that is left free: for histograms, and for pa
 
 
 def row_allocator(n_bytes: int) -> Allocate:
-    """Where arrays of so many bytes in all are to lie: np.empty as far as they fit in memory."""
+    """Where arrays of so many bytes in all are to lie: in memory as far as they fit."""
     fits = n_bytes < LEAST_BYTES or n_bytes + RESERVE_BYTES <= free_memory()
-    return np.empty if fits else _empty_mapped
+    return empty_from_a_line if fits else _empty_mapped
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:

@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
+from gpuboost.arrays import empty_from_a_line
 from gpuboost.binned.pages import Array, DensePage, Features, Page, PageStore, Put, ResidentPages
 from gpuboost.storage.ahead import read_ahead
 from gpuboost.storage.array_file import ArrayFile, HeldArray, Shelved
@@ -87,7 +88,7 @@ class StoredPages(PageStore):
         try:
             buffers = self._spare.get_nowait()
         except Empty:
-            buffers = np.empty(self.buffer_size, self._dtype), np.empty(self.buffer_size, self._dtype)
+            buffers = (empty_from_a_line((self.buffer_size,), self._dtype), empty_from_a_line((self.buffer_size,), self._dtype))
         with suppress(GeneratorExit):  # nobody asks for more
             with closing(self.walk_in(buffers, features() if callable(features) else features, wanted)) as pages:
                 yield from pages

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuboost.arrays import usual_form
+from gpuboost.arrays import usual_form, zeros_from_a_line
 from gpuboost.backend.contract import Array, Memory
 
 __all__ = ["HostMemory", "host_array", "host_batch"]
@@ -24,7 +24,7 @@ class HostMemory(Memory):
     name = "host"
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type | str) -> Array:
-        return np.zeros(shape, dtype)
+        return zeros_from_a_line(shape, dtype)
 
     def put(self, array: Array) -> Array:
         return np.ascontiguousarray(host_array(array))

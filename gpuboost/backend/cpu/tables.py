@@ -8,12 +8,12 @@ end that are in no list.
     predict        the trees just grown, for some rows of a page
 """
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
+from gpuboost.arrays import zeros_from_a_line
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.backend.cpu.candidates import Candidates, most_candidates
 from gpuboost.backend.cpu.nodes import NodeArrays
@@ -27,7 +27,6 @@ from gpuboost.binned.pages import DensePage, Page, SparsePage
 from gpuboost.kernels import histogram, partition, sparse
 from gpuboost.kernels.column_sampling import count_drawn
 from gpuboost.kernels.compaction import compact_cells_cpu, compact_codes_cpu, recode_cpu
-from gpuboost.kernels.heap_levels import LINE
 from gpuboost.kernels.packing import mark_packed_rows_cpu, unpack_histograms_cpu
 from gpuboost.kernels.predict_codes import predict_codes_cpu
 from gpuboost.params import Params
@@ -108,15 +107,6 @@ class CpuTable(ABC):
         rows : which; where the table finds runs, none for all."""
 
 
-def _from_a_line(*shape: int) -> np.ndarray:
-    """int64 zeros that begin with a line of the cache (within kernels: heap_levels.key_columns), so that no addition of up to 64
-    bytes touches two: 100,000 × 28 with 16 outputs, 20 rounds on one thread, 1.58 -> 1.49 s."""
-    size, words = math.prod(shape), LINE // 8
-    memory = np.zeros(size + words, np.int64)
-    first = -(memory.ctypes.data // 8) % words
-    return memory[first : first + size].reshape(shape)
-
-
 class _Records:
     """Adds up records: eight bytes of a row at a time, each thread in histograms of its own. lanes : outputs added together."""
 
@@ -128,9 +118,11 @@ class _Records:
         n_words = min(histogram.GROUP_WORDS // min(lanes, histogram.FEW_LANES), -(-n_codes // self._codes_per_word))
         self._n_threads = n_threads
         side_by_side = max(lanes, 2)  # or two limbs of an output
-        self._private = _from_a_line(n_threads, n_words * self._codes_per_word * self._stride * side_by_side)
+        # From a line, as no addition of up to 64 bytes then touches two: 100,000 × 28 with 16 outputs, 20 rounds, 1.58 -> 1.49 s.
+        n_sums = n_words * self._codes_per_word * self._stride * side_by_side
+        self._private = zeros_from_a_line((n_threads, n_sums), np.int64)
         self._planes = np.empty((n_threads, n_words, histogram.GATHER_ROWS), np.uint64)
-        self._pairs = _from_a_line(n_threads, histogram.GATHER_ROWS * min(lanes, histogram.FEW_LANES))
+        self._pairs = zeros_from_a_line((n_threads, histogram.GATHER_ROWS * min(lanes, histogram.FEW_LANES)), np.int64)
         self.scratch = self._codes_per_word, self._stride, lanes, self._private, self._planes, self._pairs
 
     def add(
@@ -162,7 +154,7 @@ class _NarrowRecords:
             self._adders[dtype] = _Records(dtype, len(features), self._most, self._leaf_size, self._n_threads)
         n_rows, width = self._page.records.shape[0], histogram.record_bytes(len(features) * dtype.itemsize)
         if len(self._memory) < n_rows * width:
-            self._memory = np.zeros(n_rows * width, np.uint8)
+            self._memory = zeros_from_a_line((n_rows * width,), np.uint8)
         elif self._records.dtype != dtype:
             self._memory[:] = 0
         self._records = self._memory[: n_rows * width].reshape(n_rows, width).view(dtype)
@@ -213,7 +205,7 @@ class DenseTable(CpuTable):
             size = self._binned.dtype.itemsize
             width = histogram.record_bytes(count_drawn(self._share, self._cuts.n_features) * size) // size
             pages = self._pages if self._binned.pages.is_resident else [max(self._pages, key=lambda rows: rows.n_rows)]
-            self._drawn = [np.zeros((rows.n_rows, width), self._binned.dtype) for rows in pages]
+            self._drawn = [zeros_from_a_line((rows.n_rows, width), self._binned.dtype) for rows in pages]
 
     def _copy_drawn(self, p: int, page: Page, drawn: np.ndarray) -> None:
         """Copy what the round draws of the records of page p."""
