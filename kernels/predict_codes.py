@@ -49,8 +49,11 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
         is_deep |= n_levels[t] > MOST_LEVELS
     counters, of_all = new_counters(n_threads), rows.size + leaves.shape[0] == 0 and columns.shape[1] >= RUN
     if of_all and leaf_values.shape[1] == 1 and not is_deep:
-        args = counters, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin
-        launch(n_threads, _choose_blocks, args)
+        values = empty(places.shape, np.float32)
+        for t in range(places.shape[0]):
+            for k in range(places.shape[1]):
+                values[t, k] = bits_float(nodes[uint64(places[t, k]) + uint64(1)])
+        launch(n_threads, _choose_blocks, (counters, columns, features, lows, widths, values, tree_groups, n_levels, margin))
     else:
         call_late(_step_blocks_cpu, (
             counters, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels,
@@ -59,17 +62,20 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
 
 
 @parallel_kernel.part
-def _choose_blocks(thread, counters, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin):
-    """The last RUN rows may have rows among them that others have added to."""
-    starts, found, n_rows = empty(RUN, np.uint32), zeros((1 << MOST_LEVELS, RUN), columns.dtype), columns.shape[1]
+def _choose_blocks(thread, counters, columns, features, lows, widths, values, tree_groups, n_levels, margin):
+    """Of trees without deeper levels. values : float32 (n_trees, 2^MOST_LEVELS), IN. Of what lies below the levels. The last RUN
+    rows may have rows among them that others have added to."""
+    found, n_rows = zeros((1 << MOST_LEVELS, RUN), columns.dtype), columns.shape[1]
     while True:
         begin = claim_block(counters, thread, n_rows, RUN)
         if begin >= n_rows:
             return
         first = min(begin, n_rows - RUN)
         for t in range(tree_groups.size):
-            _choose_places(columns, first, features[t], lows[t], widths[t], places[t], n_levels[t], found, starts)
-            _add_values(first, begin - first, starts, nodes, margin[tree_groups[t]])
+            choose_codes(columns, first, features[t], lows[t], widths[t], n_code_levels(n_levels[t]), found)
+            own, numbers, sums = values[t], found[1], margin[tree_groups[t], first:]
+            for i in range(uint64(begin - first), uint64(RUN)):
+                sums[i] = float32(sums[i] + own[uint32(numbers[i])])
 
 
 @parallel_kernel
@@ -121,7 +127,7 @@ def _step_blocks(
                 n_left -= n_code_levels(n_left)
             step_down(columns, own, nodes, sets, n_left, waiting, starts[:n])
             if is_block and leaf_values.shape[1] == 1 and leaves.shape[0] == 0:
-                _add_values(own[0], 0, starts, nodes, margin[tree_groups[t]])
+                _add_values(own[0], starts, nodes, margin[tree_groups[t]])
                 continue
             for i in range(n):
                 place = uint64(starts[i])
@@ -139,9 +145,9 @@ def _choose_places(columns, first, features, lows, widths, places, n_levels, fou
 
 
 @scalar
-def _add_values(first, skipped, places, nodes, margin):
-    """The values of the leaves in these places, added to the margins of the rows from ``first`` on, but for some."""
-    for i in range(skipped, RUN):
+def _add_values(first, places, nodes, margin):
+    """The values of the leaves in these places, added to the margins of the rows from ``first`` on."""
+    for i in range(RUN):
         row = uint64(first + i)
         margin[row] = float32(margin[row] + bits_float(nodes[uint64(places[i]) + uint64(1)]))
 
