@@ -13,8 +13,8 @@ from numba import int64, uint8, uint32, uint64
 
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, lane_number, n_threads, n_warps, thread_number, warp_number, warp_sum
-from gpuboost.kernels.histogram import BYTE_STRIDE, add_packed_part
-from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
+from gpuboost.kernels.histogram import ADD_SHARED, ASSIGN, BYTE_STRIDE, add_packed_part
+from gpuboost.kernels.jit import claim, kernel, launch, lock, parallel_kernel, scalar, unlock
 from gpuboost.kernels.scalar import split_goes_left
 from gpuboost.kernels.shares import claim_near, new_counters
 
@@ -185,50 +185,45 @@ def _unpack(counter, packed, n_total, features, own_offsets, offsets, rest, firs
 
 
 @parallel_kernel
-def build_unpacked_cpu(
-    build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private, n_threads
-):  # fmt: skip
-    """Build the histograms of features from packed records, of nodes of fewer than FLUSH_ROWS rows, in one page, one limb.
-    What is added up is both sums at once, g·2^32 + h, until a feature's bin is written (kernels/histogram.py). A node, which is
-    that small, is added up by one thread.
+def build_unpacked_cpu(words, rows, gpair, features, own_offsets, packing, items, hist, private, n_threads):
+    """Build the histograms of features from packed records, in one page, of one output and limb. What is added up is both sums at
+    once, g·2^32 + h, until a feature's bin is written (kernels/histogram.py).
 
-    build, nodes, segments, first_output, words, rows, gpair : as build_packed_cpu. features, own_offsets, hist : as
-        unpack_histograms_cpu.
-    packing : groups, group_offsets, offsets, rest, first_source, sources, as mark_packed_rows_cpu.
+    words, rows, gpair, items, hist : as build_histograms_cpu; no item goes on with another page's.
+    features, own_offsets : as unpack_histograms_cpu.
+    packing : groups, group_offsets, offsets, rest, first_source, sources, as mark_packed_rows_cpu, and what else there may be.
     private : int64 (n_threads, codes of whole words · BYTE_STRIDE or more), SCRATCH, zero on entry and on return.
     """
-    n_busy = min(n_threads, build.size)
-    args = (
-        new_counters(n_busy), build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist,
-        private,
-    )  # fmt: skip
+    n_busy, locks = min(n_threads, items.shape[0]), zeros(hist.shape[0], np.uint8)
+    args = new_counters(n_busy), words, rows, gpair, features, own_offsets, packing, items, hist, locks, private
     launch(n_busy, _build_unpacked, args)
 
 
 @parallel_kernel.part
-def _build_unpacked(
-    thread, counters, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
-):  # fmt: skip
-    _, group_offsets, _, _, _, _ = packing
-    private, n_groups = private[thread], group_offsets.size - 1
+def _build_unpacked(thread, counters, words, rows, gpair, features, own_offsets, packing, items, hist, locks, private):
+    group_offsets, private = packing[1], private[thread]
+    n_groups = group_offsets.size - 1
     while True:
-        item = claim_near(counters, thread, build.size)
-        if item >= build.size:
+        claimed = claim_near(counters, thread, items.shape[0])
+        if claimed >= items.shape[0]:
             return
-        node = build[item]
-        begin, end, side = segments[node]
-        pairs, of_node = gpair[first_output[nodes[node].tree], 0], rows[side, begin:end]
-        add_packed_part(words.reshape(-1), uint64(words.shape[1]), uint64(0), of_node, pairs, n_groups, private)
-        _undo_packed(private, features, own_offsets, packing, hist[nodes[node].slot, 0])
+        item = items[claimed]
+        slot, pairs, own_rows, mode = item[0], gpair[item[2], 0], rows[item[3], item[4] : item[5]], item[6]
+        add_packed_part(words.reshape(-1), uint64(words.shape[1]), uint64(0), own_rows, pairs, n_groups, private)
+        if mode == ADD_SHARED:
+            lock(locks, slot)
+        _undo_packed(private, features, own_offsets, packing, mode, hist[slot, 0])
+        if mode == ADD_SHARED:
+            unlock(locks, slot)
         for group in range((n_groups + 7) // 8 * 8):  # what pads a record has code 0
             n_codes = group_offsets[group + 1] - group_offsets[group] if group < n_groups else 1
             private[group * BYTE_STRIDE : group * BYTE_STRIDE + n_codes] = 0
 
 
 @parallel_kernel.part
-def _undo_packed(private, features, own_offsets, packing, hist):
-    """hist : int64 (bins, 2), OUT."""
-    groups, group_offsets, offsets, rest, first_source, sources = packing
+def _undo_packed(private, features, own_offsets, packing, mode, hist):
+    """hist : int64 (bins, 2), OUT of ASSIGN, else INOUT."""
+    groups, group_offsets, offsets, rest, first_source, sources = packing[:6]
     total = int64(0)
     for code in range(group_offsets[1]):
         total += private[code]
@@ -242,11 +237,18 @@ def _undo_packed(private, features, own_offsets, packing, hist):
             for s in range(first_source[at], first_source[at + 1]):
                 packed += own[uint64(sources[s])]
             left -= packed
-            if code < n_bins:
-                hist[to + uint64(code), 0], hist[to + uint64(code), 1] = packed >> int64(32), packed & int64(0xFFFFFFFF)
+            if code < n_bins and code != rest[feature]:
+                _put(packed, mode, hist, to + uint64(code))
         if 0 <= rest[feature] < n_bins:
-            at = to + uint64(rest[feature])
-            hist[at, 0], hist[at, 1] = left >> int64(32), left & int64(0xFFFFFFFF)
+            _put(left, mode, hist, to + uint64(rest[feature]))
+
+
+@scalar
+def _put(packed, mode, hist, at):
+    if mode == ASSIGN:
+        hist[at, 0], hist[at, 1] = int64(0), int64(0)
+    hist[at, 0] += packed >> int64(32)
+    hist[at, 1] += packed & int64(0xFFFFFFFF)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -167,32 +167,30 @@ def _build_histograms(hist, packing, sparse, build, parents, held, scratch, n_th
         call_late(_build_packed, (
             build, parents, nodes, segments, first_output, offsets.size - 1, given.words, rows, given.gpair, hist, n_threads
         ))  # fmt: skip
-    elif len(packing) > 0:
+        return
+    built, slice_rows = hist[held : held + build.size], int64(MIN_SLICE_ROWS if n_threads > 1 else FLUSH_ROWS)
+    yes = np.bool_(True)  # of a literal's own type kernels would be compiled once more
+    items = list_build_items(
+        build, nodes, segments, first_output, n_limbs, given.lanes, yes, n_threads, slice_rows, held, built
+    )
+    if len(packing) > 0:
         call_late(_build_unpacked, (
-            build, nodes, segments, first_output, given.words, rows, given.gpair, given.features, offsets, packing, hist,
-            scratch.private, n_threads,
+            given.words, rows, given.gpair, given.features, offsets, packing, items, built, scratch.private, n_threads
         ))  # fmt: skip
-        call_late(_subtract, (parents, held, hist, n_threads))
+    elif len(sparse) > 0:
+        row_begin, row_end, cells, zero_bins, _, _, _ = sparse
+        call_late(_build_sparse, (
+            row_begin, row_end, cells, int64(offsets[offsets.size - 1]), zero_bins, rows, given.gpair, n_limbs, items, built,
+            n_threads,
+        ))  # fmt: skip
     else:
-        built, slice_rows = hist[held : held + build.size], int64(MIN_SLICE_ROWS if n_threads > 1 else FLUSH_ROWS)
-        yes = np.bool_(True)  # of a literal's own type kernels would be compiled once more
-        items = list_build_items(
-            build, nodes, segments, first_output, n_limbs, given.lanes, yes, n_threads, slice_rows, held, built
-        )
-        if len(sparse) > 0:
-            row_begin, row_end, cells, zero_bins, _, _, _ = sparse
-            call_late(_build_sparse, (
-                row_begin, row_end, cells, int64(offsets[offsets.size - 1]), zero_bins, rows, given.gpair, n_limbs, items, built,
-                n_threads,
-            ))  # fmt: skip
-        else:
-            n_words = scratch.planes.shape[1]
-            group_words = count_group_words(n_words, len(items), n_threads) if n_threads > 1 else n_words
-            call_late(_build, (
-                given.words, given.codes_per_word, rows, given.gpair, given.by_row, n_limbs, offsets, given.stride, items,
-                group_words, built, scratch.private, scratch.planes, scratch.pairs, n_threads,
-            ))  # fmt: skip
-        call_late(_subtract, (parents, held, hist, n_threads))
+        n_words = scratch.planes.shape[1]
+        group_words = count_group_words(n_words, len(items), n_threads) if n_threads > 1 else n_words
+        call_late(_build, (
+            given.words, given.codes_per_word, rows, given.gpair, given.by_row, n_limbs, offsets, given.stride, items,
+            group_words, built, scratch.private, scratch.planes, scratch.pairs, n_threads,
+        ))  # fmt: skip
+    call_late(_subtract, (parents, held, hist, n_threads))
 
 
 @parallel_kernel.part
@@ -204,9 +202,9 @@ def _mark_rows(packing, sparse, selected, chunks, n_threads, given):
         call_late(_mark_sparse, (
             selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads
         ))  # fmt: skip
-    elif len(packing) > 0:
+    elif len(packing) > 0 and packing[6]:
         call_late(_mark_packed, (
-            selected, nodes, cats, chunks, given.columns, *packing, rows, segments, is_left, n_threads
+            selected, nodes, cats, chunks, given.columns, *packing[:6], rows, segments, is_left, n_threads
         ))  # fmt: skip
     else:
         call_late(_mark, (selected, nodes, cats, chunks, given.columns, given.n_bins, rows, segments, is_left, n_threads))

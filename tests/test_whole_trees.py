@@ -319,13 +319,27 @@ def test_packed_records(params, n_threads, by_subtrees, is_sparse, calls, use_ba
     assert len(digests) == 1
 
 
-def test_packed_records_whose_sums_need_more_than_32_bits(calls):
-    """Two limbs, or more rows than packed sums hold."""
+def test_packed_records_of_two_limbs_are_added_up_step_by_step(calls):
     X, y = one_hot(6000, True)
     train({}, gb.DMatrix(X, y, weight=np.where(y > 3, 1e6, 1.0)))
-    X, y = one_hot(2**16, True)
-    train({}, gb.DMatrix(X, y), 1)
     assert calls and not any(calls)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("n_threads", [1, 2, FOUR])
+@pytest.mark.parametrize("params", [{}, {"grow_policy": "lossguide", "max_leaves": 9}, CLASSES])
+def test_more_packed_rows_than_packed_sums_hold(params, n_threads, is_sparse, calls, use_backend):
+    """Nodes whose sums come in several parts, one after another or side by side. Gradients of one sign, so that both halves of a
+    packed sum come near their ends."""
+    X, y = one_hot(2**17 + 999, is_sparse)
+    digests = set()
+    for calls.allowed, threads in ((True, n_threads), (False, 1)):
+        use_backend(CpuBackend(threads))
+        dtrain = gb.DMatrix(X, labels(params, y), weight=(np.arange(len(y)) % 50 > 0) / 2)
+        digests.add(digest(train({"max_depth": 4, "base_score": 9 if params != CLASSES else None, **params}, dtrain, 2).model))
+        assert calls and all(answer == calls.allowed for answer in calls)
+        calls.clear()
+    assert len(digests) == 1
 
 
 def test_a_tie_between_directions_goes_to_the_lower_bin(calls):

@@ -48,7 +48,7 @@ class Packing:
         return groups
 
     def of_records(self, cuts: Cuts) -> tuple[np.ndarray, ...]:
-        """As kernels/packing.build_unpacked_cpu takes it."""
+        """As kernels/packing.mark_packed_rows_cpu takes it."""
         return self.groups, self.offsets, cuts.offsets, *self.undo
 
     def of_cells(self, cuts: Cuts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

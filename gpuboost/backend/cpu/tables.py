@@ -297,7 +297,9 @@ class _PackedRecords(CpuTable):
     def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         page, packing = self._binned.pages[0], self._binned.packing
         assert packing is not None
-        return page.words, (page.records, packing.of_records(self._cuts), (), *self._records.scratch)
+        marked_by = page.columns if isinstance(page, DensePage) else page.records
+        of_packing = *packing.of_records(self._cuts), isinstance(page, SparsePage)
+        return page.words, (marked_by, of_packing, (), *self._records.scratch)
 
 
 class PackedTable(_PackedRecords, DenseTable):

@@ -99,7 +99,7 @@ class CpuTrees(Trees):
         self._light = np.zeros((n_threads, 0, 2), np.int64), np.zeros((n_threads, 0), np.uint64)
         self._flat: FlatTrees | None = None  # the trees grown last, once somebody has asked for them
         has_steps = (
-            self._has_histograms(pages) and len(pages) == 1 and binned.pages.is_resident and params.proposals is None
+            self._has_histograms() and len(pages) == 1 and binned.pages.is_resident and params.proposals is None
             and params.split_gain is None
         )
         # Histograms that kernels/whole_trees.py may hold; none where there is a step that it does not have.
@@ -107,12 +107,12 @@ class CpuTrees(Trees):
         self._leaves_capacity = self.histogram_capacity if has_steps and WHOLE_MEMORY else 0  # likewise, leaf by leaf
         self._levels_in_cache = LEVELS_CACHE // histogram_bytes
 
-    def _has_histograms(self, pages: list[PageRows]) -> bool:
+    def _has_histograms(self) -> bool:
         """Whether kernels/whole_trees.py has histograms for the table: of packed records as packed sums only."""
         if self._binned.packing is None:
             return self._binned.representation in (Representation.DENSE, Representation.SPARSE)
         width = histogram.record_bytes(self._binned.packing.n_groups) // 8
-        return width <= histogram.REGISTERS and self._hist.shape[1] == 1 and pages[0].n_rows < histogram.FLUSH_ROWS
+        return width <= histogram.REGISTERS and self._hist.shape[1] == 1
 
     def start(self, sums: Array) -> None:
         if not self.plan.goes_on or self._candidates is not None:
@@ -207,8 +207,6 @@ class CpuTrees(Trees):
         most, first_depth, light_rows = most_leaves(max_depth, max_leaves, page.n_rows), 0, 0
         if self._binned.packing is not None and gradients.is_refined:
             return None
-        if self._binned.representation is Representation.SPARSE and self._walk is not None and not best_first:
-            return None  # levels may be walks
         if best_first:
             light_rows = self._light_rows()
             most_heavy = max(page.n_rows // (light_rows + 1), 1)
@@ -217,6 +215,8 @@ class CpuTrees(Trees):
         else:
             first_depth = max_depth = max_depth or most
             n_wide = n_trees << min(max_depth - 1, 60)  # nodes of the last level but one
+            if self._binned.representation is Representation.SPARSE and self._walks(min(n_wide, n_trees * most)):
+                return None
             n_nodes, n_slots, n_full = 2 * n_trees * most, min(n_trees * most, n_wide), 4 * n_wide
             if n_full <= WHOLE_NODES and max_leaves == 0 and (self._n_threads > 1 or n_full > 4 * self._levels_in_cache):
                 first_depth, n_nodes = subtree_depth(n_trees, max_depth, self._n_threads), n_full
