@@ -116,12 +116,13 @@ def _sparse_uses() -> Iterator[Use]:
 
     lists, written_out = table(40, 0.02), table(40, 0.2)  # data/density.py says which
     wide = table(2**15, 0.002)  # cells of four bytes
+    packed = scipy.sparse.csr_array(ONE_HOT)
     for objective in ("reg:squarederror", "binary:logistic"):
         for stored in (lists, lists.tocsc(), wide):
             yield from _tree_methods(objective, stored)
-        for stored in (lists, written_out, wide):
+        for stored in (lists, written_out, wide, packed):
             yield partial(_learn, {"objective": objective}, stored, CLASSES > 4, sparse_absent="zero")
-    for stored in (lists, wide):
+    for stored in (lists, wide, packed):
         yield partial(_learn, {"grow_policy": "lossguide", "max_leaves": 7}, stored, SHARES)
     yield partial(_from_cuts, {}, lists)
     yield partial(_explanations, lists)

@@ -62,11 +62,13 @@ def sum_found_cpu(nodes, segments, rows, grad, hess, scales, first_output, found
     writes the leaves of rows side by side, so that no line goes from one to another, and goes on with their sums.
 
     rows : int32 (2, n_trees · n_rows), IN. Those of a leaf ascend.
-    found : int32 (≥ n_trees, limbs, n_rows), OUT. found[tree, 0, row] is the node that the row ends in.
+    found : int32 (≥ n_trees, limbs, n_rows), OUT. Read as uint16, twice as many, found[tree, 0, row] is the node that the row
+        ends in, below 2^16: as int32 those of 450,000 rows do not stay in a cache of 1 MB, 0.61 -> 0.56 ms.
     thread_sums : int64 (n_threads, n_nodes, leaf_size, 2), SCRATCH, zeroed by the caller. Others as sum_leaves_cpu.
     """
     n_busy = min(n_threads, max(grad.shape[1] // (SEARCH_ROWS * leaf_sums.shape[0]), 1))
-    args = new_counters(n_busy), nodes, segments, rows, grad, hess, scales, first_output, found, thread_sums
+    nodes_found = found.view(np.uint16)
+    args = new_counters(n_busy), nodes, segments, rows, grad, hess, scales, first_output, nodes_found, thread_sums
     launch(n_busy, _sum_found, args)
     for thread in range(n_threads):
         for node in range(leaf_sums.shape[0]):
@@ -87,7 +89,7 @@ def _sum_found(thread, counters, nodes, segments, rows, grad, hess, scales, firs
                 begin, end, own_rows = segments[node, 0], segments[node, 1], rows[segments[node, 2]]
                 begin = first_place(own_rows, begin, end, first) if first > 0 else begin
                 end = first_place(own_rows, begin, end, last) if last < n_rows else end
-                _write_leaf(np.int32(node), own_rows[begin:end], found[nodes[node].tree, 0])
+                _write_leaf(uint16(node), own_rows[begin:end], found[nodes[node].tree, 0])
         for tree in range(first_output.size):
             for own in range(leaf_size):
                 output = first_output[tree] + own
@@ -128,7 +130,7 @@ def _fill_terms(values, scale, begin, n, terms):
 @parallel_kernel
 def add_found_cpu(nodes, leaves, first_output, found, margin, n_threads):
     """leaves.update_margin_cpu for such a page. found : int32 (≥ n_trees, limbs, n_rows), IN. Others as update_margin_cpu."""
-    launch(n_threads, _add_found, (new_counters(n_threads), nodes, leaves, first_output, found, margin))
+    launch(n_threads, _add_found, (new_counters(n_threads), nodes, leaves, first_output, found.view(np.uint16), margin))
 
 
 @parallel_kernel.part

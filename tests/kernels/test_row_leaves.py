@@ -28,7 +28,7 @@ def test_sums_are_those_of_the_lists(n_rows, n_leaves, vector, n_threads):
     sums, found = sum_found(forest, n_threads)
     np.testing.assert_array_equal(sums, forest.sums(1))
     for node, rows in forest.members.items():
-        assert (found[forest.nodes["tree"][node], 0, rows] == node).all()
+        assert (found.view(np.uint16)[forest.nodes["tree"][node], 0, rows] == node).all()
 
 
 def test_terms_of_fifty_bits_are_exact():
