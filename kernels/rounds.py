@@ -109,9 +109,8 @@ def grow_rounds_cpu(
         goes_row_by_row = n_own == n_rows and n_nodes <= most_found
         chunks, leaf_sums = empty((0, 3), np.int64), zeros((n_nodes, leaves.shape[1], 2), np.int64)
         if goes_row_by_row:
-            thread_sums = zeros((n_threads, n_nodes, leaves.shape[1], 2), np.int64)
             call_late(_sum_found, (
-                nodes, segments, rows, grad, hess, leaf_scales, first_output, gpair, thread_sums, leaf_sums, n_threads
+                nodes, segments, rows, grad, hess, leaf_scales, first_output, gpair, leaf_sums, n_threads
             ))  # fmt: skip
         else:
             chunks = list_leaf_chunks(n_nodes, nodes, segments)

@@ -15,7 +15,7 @@ def sum_found(forest, n_threads, n_limbs=1):
     found = np.full((n_trees, n_limbs, n_rows), -7, np.int32)
     kernel.sum_found_cpu(
         forest.nodes, forest.segments, forest.rows, forest.grad, forest.hess, forest.scales, forest.first_output,
-        found, np.zeros((n_threads, *sums.shape), np.int64), sums, n_threads,
+        found, sums, n_threads,
     )  # fmt: skip
     return sums, found
 

@@ -452,8 +452,7 @@ class CpuTrees(Trees):
         arrays, gradients = self.arrays, self._gradients
         if self._best_limits is not None:
             self._order_leaves(*self._best_limits)
-        shape = arrays.n_nodes, self.leaf_size, 2
-        self._leaf_sums = np.zeros(shape, np.int64)
+        self._leaf_sums = np.zeros((arrays.n_nodes, self.leaf_size, 2), np.int64)
         self.leaf_chunks, self._row_by_row = [], [self._goes_row_by_row(page) for page in self._pages]
         for p, page in enumerate(self._pages):
             chunks = list_leaf_chunks(arrays.n_nodes, arrays.nodes, arrays.segments[p])
@@ -463,8 +462,7 @@ class CpuTrees(Trees):
                 gradients.leaf_scales, self.first_output,
             )  # fmt: skip
             if self._row_by_row[p]:
-                sums = np.zeros((self._n_threads, *shape), np.int64)
-                sum_found_cpu(*of_page, page.gpair, sums, self._leaf_sums, self._n_threads)
+                sum_found_cpu(*of_page, page.gpair, self._leaf_sums, self._n_threads)
             else:
                 sum_leaves_cpu(chunks, *of_page, self._leaf_sums, self._n_threads)
         return self._leaf_sums
