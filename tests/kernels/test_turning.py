@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, fill_keys, new_tile, value_key
+from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, WIDE, fill_keys, new_tile, value_key
 from gpuboost.kernels.turning import TILE, can_turn, turn_tile
 
 
@@ -96,3 +96,25 @@ def test_a_large_value_is_seen_anywhere_unless_it_is_the_missing_one(n_features,
         assert keys_of(table, np.float32(np.nan), features, keys)
         assert not keys_of(table, value, features, keys)
         assert keys.reshape(-1, ROW_BLOCK)[feature + 1, row] == MISSING_KEY
+
+
+@pytest.mark.parametrize("missing", [np.nan, -999.0])
+@pytest.mark.parametrize("n_wanted", [0, 1, 40, 130, 131])  # up to half are few
+def test_of_a_wide_table_few_features_become_keys_and_all_are_looked_at(n_wanted, missing):
+    n_features = WIDE + 5
+    rng = np.random.default_rng(n_wanted)
+    table = rng.choice(np.float32([np.nan, -999, -0.0, 0.0, 1.5, -1.5, 1e-45, -3e38]), (ROW_BLOCK, n_features))
+    features = np.sort(rng.permutation(n_features)[:n_wanted]).astype(np.int32)
+    of_all = np.full((n_features + 1) * ROW_BLOCK, 9, np.uint32)
+    keys_of(np.ascontiguousarray(table), np.float32(missing), np.arange(n_features, dtype=np.int32), of_all)
+    expected = of_all.reshape(-1, ROW_BLOCK)[1:][features]
+    unwanted = np.setdiff1d(np.arange(n_features), features)[-1]
+    for memory in (*tables(table).values(), table.astype(np.float64), np.asfortranarray(table)):
+        for n_rows in (ROW_BLOCK, 40, 1):
+            keys = np.full((n_wanted + 1) * ROW_BLOCK, 9, np.uint32)
+            assert not keys_of(memory[:n_rows], np.float32(missing), features, keys)
+            written = keys.reshape(-1, ROW_BLOCK)
+            assert (written[1:, :n_rows] == expected[:, :n_rows]).all() and (written[0] == 9).all()
+            memory[n_rows - 1, unwanted], held = np.inf, memory[n_rows - 1, unwanted]
+            assert keys_of(memory[:n_rows], np.float32(missing), features, keys)
+            memory[n_rows - 1, unwanted] = held
