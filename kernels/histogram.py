@@ -73,7 +73,8 @@ PACKED_ROWS = 1024  # of a slice of a node: its packed sums take as long to add 
 BYTE_STRIDE = 264  # bins of a private histogram for one-byte codes. With 256, equal codes of features lie multiples of 4 KB
 # apart, and the CPU takes loads to depend on stores that they do not: 77 ns a row with 80 % zeros, 10 so (AMD EPYC)
 REGISTERS = 4  # words of a record that are added together
-LINE_WORDS = 8  # of a cache: with the first line of 16 words alone prefetched, 100,000 × 200 take 13.0 ms a round, with both 12.3
+LINE_WORDS = 8  # of a cache: of wide records every eighth word of a group is prefetched. With the first one alone 100,000 × 200
+# take 13.0 ms a round, so 12.3
 AHEAD = 32  # rows whose records are prefetched: 450,000 × 28, ms of histograms a tree, 8, 16, 32 or 64 rows 9.0, 7.5, 6.8, 6.8
 # (AMD EPYC, Zen 5)
 LANES, FEW_LANES = 8, 4  # outputs added together, at most; of up to four as many as add_four adds. Of 8 codes, ns a row, output:

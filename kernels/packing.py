@@ -19,7 +19,7 @@ from gpuboost.kernels.scalar import split_goes_left
 from gpuboost.kernels.shares import claim_near, new_counters
 
 ROW_BLOCK = 512  # rows whose records stay in the first-level cache while their columns are added to them
-FEATURE_BLOCK = 64  # features of one work item of the undoing, which adds up one group first
+FEATURE_BLOCK = 64  # features of one work item of the undoing, which adds up one group first; of one lock, 1 to 2 µs
 
 
 @parallel_kernel
@@ -191,10 +191,12 @@ def build_unpacked_cpu(words, rows, gpair, features, own_offsets, packing, items
 
     words, rows, gpair, items, hist : as build_histograms_cpu; no item goes on with another page's.
     features, own_offsets : as unpack_histograms_cpu.
-    packing : groups, group_offsets, offsets, rest, first_source, sources, as mark_packed_rows_cpu, and what else there may be.
+    packing : groups, group_offsets, offsets, rest, first_source, sources, as mark_packed_rows_cpu; and for tree_steps.py alone
+        whether records mark the rows, too.
     private : int64 (n_threads, codes of whole words · BYTE_STRIDE or more), SCRATCH, zero on entry and on return.
     """
-    n_busy, locks = min(n_threads, items.shape[0]), zeros(hist.shape[0], np.uint8)
+    n_blocks = (features.size + FEATURE_BLOCK - 1) // FEATURE_BLOCK
+    n_busy, locks = min(n_threads, items.shape[0]), zeros((hist.shape[0], n_blocks), np.uint8)
     args = new_counters(n_busy), words, rows, gpair, features, own_offsets, packing, items, hist, locks, private
     launch(n_busy, _build_unpacked, args)
 
@@ -210,37 +212,39 @@ def _build_unpacked(thread, counters, words, rows, gpair, features, own_offsets,
         item = items[claimed]
         slot, pairs, own_rows, mode = item[0], gpair[item[2], 0], rows[item[3], item[4] : item[5]], item[6]
         add_packed_part(words.reshape(-1), uint64(words.shape[1]), uint64(0), own_rows, pairs, n_groups, private)
-        if mode == ADD_SHARED:
-            lock(locks, slot)
-        _undo_packed(private, features, own_offsets, packing, mode, hist[slot, 0])
-        if mode == ADD_SHARED:
-            unlock(locks, slot)
+        _undo_packed(private, features, own_offsets, packing, mode, hist[slot, 0], locks[slot])
         for group in range((n_groups + 7) // 8 * 8):  # what pads a record has code 0
             n_codes = group_offsets[group + 1] - group_offsets[group] if group < n_groups else 1
             private[group * BYTE_STRIDE : group * BYTE_STRIDE + n_codes] = 0
 
 
 @parallel_kernel.part
-def _undo_packed(private, features, own_offsets, packing, mode, hist):
-    """hist : int64 (bins, 2), OUT of ASSIGN, else INOUT."""
+def _undo_packed(private, features, own_offsets, packing, mode, hist, locks):
+    """hist : int64 (bins, 2), OUT of ASSIGN, else INOUT. locks : uint8, INOUT, of blocks of features, one after the other, so
+    that threads that come together follow each other."""
     groups, group_offsets, offsets, rest, first_source, sources = packing[:6]
     total = int64(0)
     for code in range(group_offsets[1]):
         total += private[code]
-    for c in range(features.size):
-        feature, to = features[c], uint64(own_offsets[c])
-        first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
-        own = private[groups[feature] * BYTE_STRIDE - group_offsets[groups[feature]] :]
-        left = total
-        for code in range(n_bins + 1):
-            packed, at = int64(0), first + feature + code
-            for s in range(first_source[at], first_source[at + 1]):
-                packed += own[uint64(sources[s])]
-            left -= packed
-            if code < n_bins and code != rest[feature]:
-                _put(packed, mode, hist, to + uint64(code))
-        if 0 <= rest[feature] < n_bins:
-            _put(left, mode, hist, to + uint64(rest[feature]))
+    for block in range(locks.size):
+        if mode == ADD_SHARED:
+            lock(locks, block)
+        for c in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, features.size)):
+            feature, to = features[c], uint64(own_offsets[c])
+            first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
+            own = private[groups[feature] * BYTE_STRIDE - group_offsets[groups[feature]] :]
+            left = total
+            for code in range(n_bins + 1):
+                packed, at = int64(0), first + feature + code
+                for s in range(first_source[at], first_source[at + 1]):
+                    packed += own[uint64(sources[s])]
+                left -= packed
+                if code < n_bins and code != rest[feature]:
+                    _put(packed, mode, hist, to + uint64(code))
+            if 0 <= rest[feature] < n_bins:
+                _put(left, mode, hist, to + uint64(rest[feature]))
+        if mode == ADD_SHARED:
+            unlock(locks, block)
 
 
 @scalar

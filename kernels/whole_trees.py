@@ -3,9 +3,9 @@
 Where tables are small, much of the time goes into calls from Python. 2 cores of an AMD EPYC (2026-11-23), one thread, step by
 step -> in one call, ms a round of depth 6: 1,000 × 7 0.56 -> 0.37, 7,000 × 7 0.76 -> 0.57, 7,000 × 28 1.49 -> 1.30. The steps are
 those of Grower._grow_by_steps, in their order, each the kernel that backend/cpu/trees.py calls for it; the rows lie in one page.
-Packed records (kernels/packing.py) are added up as packed sums and undone node by node: 6,500 × 126 of ones and zeros, ms a round
-on one thread, step by step 0.63 -> 0.33; on an AMD EPYC (Zen 5) 500,000 × 1,000 10.0 -> 9.2, 80,000 × 40 1.26 -> 0.90. On
-2026-11-28, so too, on a busy machine: 31 leaves, leaf by leaf, of 1,000 × 7 1.9 -> 0.21, 5,000 × 10 1.59 -> 0.36, 20,000 × 28
+Packed records (kernels/packing.py) are added up as packed sums, which are undone slice by slice: 6,500 × 126 of ones and zeros,
+ms a round on one thread, step by step 0.63 -> 0.33; on an AMD EPYC (Zen 5) 500,000 × 1,000 10.0 -> 9.2, 80,000 × 40 1.26 -> 0.90.
+On 2026-11-28, so too, on a busy machine: 31 leaves, leaf by leaf, of 1,000 × 7 1.9 -> 0.21, 5,000 × 10 1.59 -> 0.36, 20,000 × 28
 4.2 -> 1.3, 250,000 × 40 37 -> 20; 5,000 × 300, three cells in a hundred, 14 -> 6.8; half of ten columns categories, 2,000 rows
 5.8 -> 0.9, 60,000 10 -> 4.6, depth 6 2.7 -> 0.7 and 8.7 -> 3.5.
 
@@ -40,8 +40,8 @@ def grow_trees_cpu(
         nodes, segments, sets and the bounds in sums are those of the trees, numbered as steps would; the others are not.
     hist : int64 (≥ what the way of growing holds, leaf_size, total_bins, 2), or packed (histogram.packed_shape), SCRATCH.
     scales : float64 (n_outputs, 2), IN, from float to fixed point.
-    columns, packing : of packed records what build_unpacked_cpu says, and whether rows are marked by the records, which are the
-        columns then; else ().
+    columns, packing : packing is () but for packed records, of which it is as build_unpacked_cpu has it. Where its last field
+        says so, rows are marked by records, which come in place of columns.
     sparse : of a page without records row_begin, row_end, cells and zero_bins of build_sparse_histograms_cpu, and cells, offsets
         and absent of mark_sparse_rows_cpu; else (). light_rows : the most of a node without a histogram (light_nodes.py);
         0: all have one.

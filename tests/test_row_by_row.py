@@ -20,6 +20,7 @@ ZEROS_BEHIND = np.where(np.arange(N_ROWS) < 4000, 1, SOME_ZEROS).astype(np.float
 ALL_ROWS = {
     "plain": {},
     "deep": {"max_depth": 9, "min_child_weight": 0},
+    "many nodes": {"max_depth": 13, "min_child_weight": 0},
     "by_loss": {"grow_policy": "lossguide", "max_leaves": 20, "max_depth": 0},
     "pruned": {"gamma": 20.0},
     "columns": {"colsample_bynode": 0.5, "monotone_constraints": "(1,0,0,0)"},

@@ -146,7 +146,7 @@ def test_what_it_has_no_step_for_is_grown_by_steps(params, calls):
 
 @pytest.mark.parametrize("kind, params", [("pages", {}), ("pages", {"grow_policy": "lossguide"}), ("sparse", {})])
 def test_tables_that_it_does_not_read_are_grown_by_steps(kind, params, calls):
-    """Levels of a sparse table may be walks."""
+    """The last levels of this sparse table would be walks (kernels/exact.py)."""
     X, y = table()
     train(params, gb.QuantileDMatrix(X, y, page_rows=300) if kind == "pages" else gb.DMatrix(sparse_table(), y), 1)
     assert calls and not any(calls)
@@ -179,6 +179,23 @@ def test_leaves_of_sparse_tables(params, absent, n_threads, calls, use_backend, 
 
     monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
     check_call(params, n_threads, False, calls, use_backend, monkeypatch, make)
+    assert all(dtrain.any_binned().representation is Representation.SPARSE for dtrain in tables)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("absent", ["missing", "zero"])
+@pytest.mark.parametrize("params", [{"max_depth": 5}, {**CLASSES, "max_depth": 3}, {"subsample": 0.5, "colsample_bytree": 0.5}])
+def test_levels_of_sparse_tables_that_are_no_walks(params, absent, n_threads, calls, use_backend, monkeypatch):
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.BIN_VISITS", 0)
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    y, tables = 5 * np.asarray(sparse_table()[:, :20].sum(axis=1)).ravel() + table()[1] / 3, []
+
+    def make():
+        weight = np.arange(N_ROWS) % 3 / 2
+        tables.append(gb.DMatrix(sparse_table(), labels(params, y), weight=weight, sparse_absent=absent))
+        return tables[-1]
+
+    check_call(params, n_threads, True, calls, use_backend, monkeypatch, make)
     assert all(dtrain.any_binned().representation is Representation.SPARSE for dtrain in tables)
 
 
@@ -325,17 +342,24 @@ def test_packed_records_of_two_limbs_are_added_up_step_by_step(calls):
     assert calls and not any(calls)
 
 
+@pytest.mark.parametrize("max_depth, is_whole", [(9, True), (11, False)])
+def test_trees_of_packed_records_with_few_rows_in_a_node_are_grown_step_by_step(max_depth, is_whole, calls):
+    X, y = one_hot(2**16, True)
+    train({"max_depth": max_depth, "min_child_weight": 50}, gb.DMatrix(X, y, weight=(np.arange(len(y)) > 0) / 2), 1)
+    assert calls and all(answer == is_whole for answer in calls)
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("n_threads", [1, 2, FOUR])
 @pytest.mark.parametrize("params", [{}, {"grow_policy": "lossguide", "max_leaves": 9}, CLASSES])
 def test_more_packed_rows_than_packed_sums_hold(params, n_threads, is_sparse, calls, use_backend):
-    """Nodes whose sums come in several parts, one after another or side by side. Gradients of one sign, so that both halves of a
-    packed sum come near their ends."""
+    """Nodes whose sums come in several parts, one after another or side by side. With weights just below a power of two, and
+    gradients of one sign, both halves of a packed sum of 65,536 rows come near their ends."""
     X, y = one_hot(2**17 + 999, is_sparse)
     digests = set()
     for calls.allowed, threads in ((True, n_threads), (False, 1)):
         use_backend(CpuBackend(threads))
-        dtrain = gb.DMatrix(X, labels(params, y), weight=(np.arange(len(y)) % 50 > 0) / 2)
+        dtrain = gb.DMatrix(X, labels(params, y), weight=(np.arange(len(y)) % 50 > 0) * 0.999)
         digests.add(digest(train({"max_depth": 4, "base_score": 9 if params != CLASSES else None, **params}, dtrain, 2).model))
         assert calls and all(answer == calls.allowed for answer in calls)
         calls.clear()

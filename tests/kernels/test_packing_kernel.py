@@ -11,6 +11,7 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.backend.cpu.cells import CellLists
 from gpuboost.data.packing import find_packing, find_sparse_packing
 from gpuboost.kernels import packing as kernels
+from gpuboost.kernels.histogram import ADD, ADD_SHARED, ASSIGN, BYTE_STRIDE
 from gpuboost.kernels.partition import list_chunks, mark_rows_cpu
 from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC
 
@@ -161,6 +162,36 @@ def test_histograms_come_back(kinds, n_rows, n_nodes, n_outputs, n_threads, seed
     np.testing.assert_array_equal(unpack_by_cpu(packed, packing, offsets, n_threads), expected)
     features, bins = some_features(offsets, seed)
     np.testing.assert_array_equal(unpack_by_cpu(packed, packing, offsets, n_threads, features), expected[:, :, bins])
+
+
+def build_unpacked(codes, packing, offsets, records, pairs, size, mode, n_threads, repeats=1):
+    """Histogram of all rows of one node, in slices of ``size`` rows, each ``repeats`` times; pairs : int64 (n_rows, 2)."""
+    n_rows = codes.shape[1]
+    slices = [[0, 0, 0, 0, begin, min(begin + size, n_rows), mode, 1] for begin in range(0, n_rows, size)] * repeats
+    private = np.zeros((n_threads, records.shape[1] * BYTE_STRIDE), np.int64)
+    hist = np.full((1, 1, offsets[-1], 2), 77 if mode == ASSIGN else 0, np.int64)
+    gpair = (pairs[:, 0] * 2**16 + pairs[:, 1]).astype(np.int32).reshape(1, 1, n_rows)
+    features, of_packing = np.arange(len(codes), dtype=np.int32), (packing.groups, packing.offsets, offsets, *packing.undo, False)
+    kernels.build_unpacked_cpu(
+        records.view(np.uint64), np.stack([np.arange(n_rows, dtype=np.int32)] * 2), gpair, features, offsets, of_packing,
+        np.array(slices, np.int64), hist, private, n_threads,
+    )  # fmt: skip
+    assert not private.any(), "zero on return"
+    return hist[0, 0]
+
+
+def test_slices_of_a_node_add_up_to_its_histogram():
+    """At once, one after another, and by threads that come together: of 6,000 short slices some do in most runs."""
+    columns, n_bins, packing = packed_columns(sorted(KINDS), 3000, 1)
+    offsets, rng = cuts_of(n_bins).offsets, np.random.default_rng(0)
+    records = records_by_cpu(columns, packing, width_of(packing))
+    pairs = np.stack([rng.integers(-20_000, 20_000, 3000), rng.integers(0, 20_000, 3000)], axis=1)
+    expected = histograms(columns, offsets, pairs[None], [np.arange(3000)])[0, 0]
+    of = columns, packing, offsets, records, pairs
+    np.testing.assert_array_equal(build_unpacked(*of, 3000, ASSIGN, 1), expected)
+    np.testing.assert_array_equal(build_unpacked(*of, 700, ADD, 1), expected)
+    for _ in range(30):
+        np.testing.assert_array_equal(build_unpacked(*of, 10, ADD_SHARED, 2, 20), 20 * expected)
 
 
 def test_more_features_than_a_work_item_holds():
