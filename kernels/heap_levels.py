@@ -171,9 +171,10 @@ def descend_heap(keys, n_rows, heaps, begin, sets, n_done, below):
     keys : uint32, IN. Columns of ROW_BLOCK keys. n_done : levels of it that the rows are down already. below : uint32
     (ROW_BLOCK,), INOUT. Splits of the heap; what lies below its last level. Returns how many levels it has.
     """
-    first = uint64(begin)  # of ``below`` slices: places that LLVM knows to be multiples of 8 it keeps in memory, 3 % slower
+    first = uint64(begin)
     n_splits, n_steps = uint64(1) << uint64(heaps[first]), int64(heaps[first]) - n_done
     for i in range(0, n_rows, ROWS_AT_ONCE):
+        # A slice: places that LLVM knows to be multiples of 8 it would keep in memory, 3 % slower.
         row, own = uint64(i), below[i : i + ROWS_AT_ONCE]
         at = (
             uint64(own[uint64(0)]), uint64(own[uint64(1)]), uint64(own[uint64(2)]), uint64(own[uint64(3)]),
