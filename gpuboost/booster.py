@@ -226,7 +226,7 @@ class Booster(ModelView):
         """The rows of a matrix, with their margins for prediction."""
         if self._boosting is not None:
             return self._boosting.margins_of(dmatrix, self._fitted)
-        backend, model = prediction_backend(self._params, dmatrix), self.shown
+        backend, model = prediction_backend(self._params, dmatrix.num_row() * dmatrix.num_col(), dmatrix.device), self.shown
         check_labels(dmatrix, objective, model.n_targets)
         predictors = Predictors() if self._model is None else self._predictors
         margin = predictors.of(model, (0, 0)).margin(dmatrix, backend)
@@ -273,7 +273,7 @@ class Booster(ModelView):
         else:
             predictor = self._predictor(iteration_range)
         with verbosity_context(self._params.verbosity):
-            backend = prediction_backend(self._params, data)
+            backend = prediction_backend(self._params, data.num_row() * data.num_col(), data.device)
             return predictor.predict(data, backend, wanted, by_name=validate_features, strict_shape=strict_shape)
 
     def contributions(
@@ -298,7 +298,7 @@ class Booster(ModelView):
             )  # fmt: skip
         contributions = predictor.contributions()
         with verbosity_context(self._params.verbosity):
-            backend = prediction_backend(self._params, data)
+            backend = prediction_backend(self._params, data.num_row() * data.num_col(), data.device)
             if background is not None:
                 if kind == "interactions" or is_approximate:
                     raise ValueError("a background table gives values alone. Leave out the background, or what else was asked.")
@@ -326,7 +326,7 @@ class Booster(ModelView):
         self, data: Any, *, iteration_range: tuple[int, int] | None = (0, 0), predict_type: str = "value",
         missing: float | None = math.nan, validate_features: bool = True, base_margin: Any = None, strict_shape: bool = False,
     ) -> np.ndarray:  # fmt: skip
-        """predict straight from a table: anything that DMatrix takes. The quick way for a few rows of a NumPy array.
+        """predict straight from a table: anything that DMatrix takes. The quick way for NumPy arrays, most of all of a few rows.
 
         predict_type : "value", or "margin" for raw margins. missing, base_margin : as for DMatrix; the rest as for predict.
         """
@@ -336,8 +336,8 @@ class Booster(ModelView):
             raise TypeError("inplace_predict takes a table, got a DMatrix. Call predict(dmatrix).")
         predictor, is_margin = self._predictor(iteration_range), predict_type == "margin"
         is_quick = base_margin is None and type(missing) is float and (predictor.takes_unnamed or not validate_features)
-        if is_quick and (rows := predictor.few_rows(data, missing)) is not None:  # type: ignore[arg-type]
-            prediction = predictor.predict_few_rows(rows, missing, is_margin, strict_shape)  # type: ignore[arg-type]
+        if is_quick and (table := predictor.plain_table(data, missing)) is not None:  # type: ignore[arg-type]
+            prediction = predictor.predict_plain(table, missing, self._params, is_margin, strict_shape)  # type: ignore[arg-type]
             if prediction is not None:
                 return prediction
         matrix = DMatrix(data, missing=missing, base_margin=base_margin, nthread=self._params.nthread)

@@ -16,7 +16,8 @@ from gpuboost.model.model import Model
 from gpuboost.objectives import Objective
 
 __all__ = [
-    "add_columns", "add_model_margin", "add_source_margin", "finished_prediction", "model_source", "start_margin", "values_of",
+    "VIEWED_ROWS", "add_columns", "add_model_margin", "add_source_margin", "finished_prediction", "model_source", "start_margin",
+    "values_of",
 ]  # fmt: skip
 
 # Rows of a batch to predict, at least: 64 blocks for the threads to share. The trees are laid out anew for each batch.

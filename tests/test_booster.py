@@ -303,6 +303,16 @@ def test_inplace_predict_is_predict(objective, n_rows, dtype):
     np.testing.assert_array_equal(booster.inplace_predict(marked, missing=-9.0), booster.predict(gb.DMatrix(X)))
 
 
+@pytest.mark.parametrize("n_rows", [2, 2000])
+def test_inplace_predict_makes_no_matrix_of_a_plain_array(n_rows, monkeypatch):
+    X, y, _ = make_table("binary:logistic")
+    booster = gb.train(PARAMS["binary:logistic"], gb.DMatrix(X, y), 20)
+    table = np.resize(X, (n_rows, X.shape[1]))
+    expected = booster.predict(gb.DMatrix(table))
+    monkeypatch.setattr("gpuboost.booster.DMatrix", type("None", (), {"__init__": None}))
+    np.testing.assert_array_equal(booster.inplace_predict(table), expected)
+
+
 def test_inplace_predict_of_the_most_probable_class():
     X, y, _ = make_table("multi:softprob")
     booster = gb.train({**PARAMS["multi:softprob"], "objective": "multi:softmax"}, gb.DMatrix(X, y), 2)

@@ -57,10 +57,12 @@ def test_what_takes_no_memory_is_predicted_at_once(table, rows, batches, monkeyp
     batches.clear()
     np.testing.assert_array_equal(booster.inplace_predict(table), expected)
     assert batches == rows
-    monkeypatch.setattr("gpuboost.margins.VIEWED_ROWS", 7000)
-    batches.clear()
-    np.testing.assert_array_equal(booster.predict(gb.DMatrix(table)), expected)
-    assert batches == (rows if len(rows) > 1 else [7000, 3000])
+    for module in ("margins", "predictor"):
+        monkeypatch.setattr(f"gpuboost.{module}.VIEWED_ROWS", 7000)
+    for predict in (booster.inplace_predict, lambda table: booster.predict(gb.DMatrix(table))):
+        batches.clear()
+        np.testing.assert_array_equal(predict(table), expected)
+        assert batches == (rows if len(rows) > 1 else [7000, 3000])
 
 
 def test_a_value_that_is_too_large_is_found_without_a_copy_of_the_table():

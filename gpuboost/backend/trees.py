@@ -105,7 +105,8 @@ def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = Non
         nodes["left"] = np.concatenate([tree.left_child for tree in trees])
         nodes["threshold"] = np.concatenate([tree.threshold for tree in trees])
         nodes["default_left"] = np.concatenate([tree.default_left for tree in trees])
-        nodes["feature"] = np.where(nodes["left"] >= 0, np.concatenate([tree.feature for tree in trees]), -1)
+        is_leaf = np.minimum(nodes["left"], 0)  # all bits of a leaf, none of a split
+        nodes["feature"] = np.concatenate([tree.feature for tree in trees]) | is_leaf
         np.concatenate([tree.leaf_value.reshape(-1, leaf_size) for tree in trees], out=leaf_values)
     sets = _lay_out_sets([(first, tree.sets) for tree, first in zip(trees, begin) if tree.sets is not None], nodes, cuts)
     if cuts is not None:

@@ -8,9 +8,9 @@ value, so an invalid one cannot exist.
     values (one value read) ← rules (what a value may be) ← fields (the parameters) ← parsing (a user's mapping)
 """
 
-from gpuboost.params.fields import ALIASES, EVERY_VALUE, GivenSearch, Params, TreeParams, check_param, most_leaves
+from gpuboost.params.fields import ALIASES, EVERY_VALUE, FIELDS, GivenSearch, Params, TreeParams, check_param, most_leaves
 from gpuboost.params.parsing import describe_params, parse_params
 from gpuboost.params.rules import Rule
 
-__all__ = ["ALIASES", "EVERY_VALUE", "GivenSearch", "Params", "Rule", "TreeParams", "check_param", "describe_params",
+__all__ = ["ALIASES", "EVERY_VALUE", "FIELDS", "GivenSearch", "Params", "Rule", "TreeParams", "check_param", "describe_params",
            "most_leaves", "parse_params"]

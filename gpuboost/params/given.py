@@ -1,7 +1,7 @@
 """The parameters that somebody gave, told from those left at their defaults: what a Booster copies, pickles and writes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from gpuboost.params.fields import ALIASES, FIELDS, Params
@@ -26,6 +26,12 @@ def given_params(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None, v
 
 def recorded_params(params: Params, given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the parameters that were given or are not the default, by their own names."""
-    values = {f.name: getattr(params, f.name) for f in fields(Params)}
-    usual = Params(objective=params.objective, booster=params.booster)  # on which defaults depend
-    return {f.name: values[f.name] for f in fields(Params) if f.name in given or values[f.name] != getattr(usual, f.name)}
+    usual = _usual_values(params.objective, params.booster)
+    return {name: value for name in FIELDS if (value := getattr(params, name)) != usual[name] or name in given}
+
+
+@lru_cache
+def _usual_values(objective: str, booster: str) -> dict[str, Any]:
+    """The defaults, of which some depend on these."""
+    usual = Params(objective=objective, booster=booster)
+    return {name: getattr(usual, name) for name in FIELDS}

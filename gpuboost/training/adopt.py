@@ -1,18 +1,19 @@
 """The parameters of a Booster, from those that were given and the model that it goes on from."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from gpuboost.model.model import Model
 from gpuboost.objectives import find_objective, objective_of, recorded_objective
-from gpuboost.params import Params, parse_params
+from gpuboost.params import FIELDS, Params, parse_params
 from gpuboost.targets import check_start, given_base_score
 
 __all__ = ["adopt_params", "ends_training", "rebase"]
 
 # What may change from round to round of one training; what else changes starts a new one.
 BETWEEN_ROUNDS = {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}
+FOR_ALL_ROUNDS = FIELDS.keys() - BETWEEN_ROUNDS
 
 
 def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
@@ -71,4 +72,4 @@ def _is_objective(given: Any, recorded: str) -> bool:
 
 def ends_training(old: Params, new: Params) -> bool:
     """Whether a training under way with the old parameters cannot go on with the new ones."""
-    return any(getattr(old, f.name) != getattr(new, f.name) for f in fields(Params) if f.name not in BETWEEN_ROUNDS)
+    return any(getattr(old, name) != getattr(new, name) for name in FOR_ALL_ROUNDS)
