@@ -56,6 +56,7 @@ def usual_form(batch: np.ndarray) -> np.ndarray:
     batch : float32 or float64 (n_rows, n_features). By columns it is copied where that is not much, as all of a small table: a
     part of a large one is never contiguous by columns.
     """
-    if batch.flags.fnc and batch.nbytes <= SMALL_BYTES:
+    flags = batch.flags
+    if flags.fnc and batch.nbytes <= SMALL_BYTES:
         return np.ascontiguousarray(batch)
-    return batch if batch.flags.writeable else np.asarray(_Writable(batch))
+    return batch if flags.writeable else np.asarray(_Writable(batch))

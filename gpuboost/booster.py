@@ -30,7 +30,7 @@ from gpuboost.model_view import ModelView
 from gpuboost.objectives import Objective, find_objective, get_objective
 from gpuboost.params import Params
 from gpuboost.params.given import given_params, recorded_params
-from gpuboost.predictor import Predicted, Predictor, Predictors, prediction_backend
+from gpuboost.predictor import ALL_ROUNDS, Predicted, Predictor, Predictors, prediction_backend
 from gpuboost.targets import check_labels
 from gpuboost.training.adopt import adopt_params, ends_training, rebase
 from gpuboost.training.evaluate import CustomMetric, Evaluation, checked_evals, evaluate, metric_names
@@ -239,7 +239,7 @@ class Booster(ModelView):
     def predict(
         self, data: DMatrix, *, output_margin: bool = False, pred_leaf: bool = False, pred_contribs: bool = False,
         approx_contribs: bool = False, pred_interactions: bool = False, validate_features: bool = True, training: bool = False,
-        iteration_range: tuple[int, int] | None = (0, 0), strict_shape: bool = False,
+        iteration_range: tuple[int, int] | None = ALL_ROUNDS, strict_shape: bool = False,
     ) -> np.ndarray:  # fmt: skip
         """Predictions for every row of a DMatrix, float32.
 
@@ -278,7 +278,7 @@ class Booster(ModelView):
 
     def contributions(
         self, data: DMatrix, kind: "Kind" = "values", *, is_approximate: bool = False, background: DMatrix | None = None,
-        validate_features: bool = True, iteration_range: tuple[int, int] | None = (0, 0),
+        validate_features: bool = True, iteration_range: tuple[int, int] | None = ALL_ROUNDS,
         progress: Callable[[int, int], None] | None = None,
     ) -> np.ndarray:  # fmt: skip
         """What predict returns for pred_contribs (kind "values") and pred_interactions ("interactions"), with n_outputs always.
@@ -323,7 +323,7 @@ class Booster(ModelView):
         return {name: float(sizes[feature]) for name, feature in used.items()}
 
     def inplace_predict(
-        self, data: Any, *, iteration_range: tuple[int, int] | None = (0, 0), predict_type: str = "value",
+        self, data: Any, *, iteration_range: tuple[int, int] | None = ALL_ROUNDS, predict_type: str = "value",
         missing: float | None = math.nan, validate_features: bool = True, base_margin: Any = None, strict_shape: bool = False,
     ) -> np.ndarray:  # fmt: skip
         """predict straight from a table: anything that DMatrix takes. The quick way for NumPy arrays, most of all of a few rows.

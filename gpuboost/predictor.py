@@ -13,7 +13,7 @@ import gpuboost.backend as backends
 from gpuboost.arrays import usual_form
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array, FlatTrees
-from gpuboost.backend.trees import flatten_more, flatten_trees
+from gpuboost.backend.trees import flatten_more
 from gpuboost.binned.cuts import Cuts
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.batches import default_rows, row_slices
@@ -22,7 +22,7 @@ from gpuboost.data.tables.indices import check_indices
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.view import ABSENT_VALUES
 from gpuboost.errors import DeviceNotFoundError
-from gpuboost.kernels.predict import copy_row, predict_rows
+from gpuboost.kernels.few_rows import copy_row, pack_forest, predict_rows
 from gpuboost.margins import VIEWED_ROWS, add_model_margin, finished_prediction, model_source, start_margin
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
@@ -32,11 +32,15 @@ from gpuboost.params import Params
 if TYPE_CHECKING:
     from gpuboost.explaining.contributions import Contributions
 
-__all__ = ["Predicted", "Predictor", "Predictors", "prediction_backend", "round_bounds"]
+__all__ = ["ALL_ROUNDS", "Predicted", "Predictor", "Predictors", "prediction_backend", "round_bounds"]
 
 Predicted = Literal["value", "margin", "leaf"]
 
-SERIAL_TREE_ROWS = 6400  # rows × trees that the calling thread predicts alone: 64 rows of 100 trees take it 0.13 ms
+ALL_ROUNDS = 0, 0  # as iteration_range
+FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+# Rows that the calling thread predicts alone: threads would share blocks of as many. 16 rows and 100 trees of depth 6 take
+# 12 µs so, 56 as a block: laying out 1 to 1,000 trees for blocks pays from 64 to 130 rows on.
+FEW_ROWS = 64
 FEW_VALUES = 65536  # of sparse rows written out: 256 KB, in 20 µs
 KEPT_PREDICTORS = 8  # iteration ranges whose trees stay laid out for prediction
 ROWS_OF_A_LAYOUT = 1000  # that go down a tree in the time in which it is laid out
@@ -107,9 +111,10 @@ class Predictors:
 
     def of(self, model: Model, iteration_range: tuple[int, int] | None) -> "Predictor":
         """Rounds [begin, end), end 0 for the last; None: all. Raises ValueError where the model does not have them."""
-        begin, end = round_bounds(iteration_range)
-        predictor = self._kept.get((begin, end))
+        bounds = round_bounds(iteration_range)
+        predictor = self._kept.get(bounds)
         if predictor is None or not predictor.is_of(model):
+            begin, end = bounds
             last = end or model.n_rounds
             if not 0 <= begin <= last <= model.n_rounds:
                 raise ValueError(
@@ -118,7 +123,7 @@ class Predictors:
                 )
             predictor = Predictor(model, begin, last, objective_of(model), self._kept_of_all)
             kept = self._kept if len(self._kept) < KEPT_PREDICTORS else {}
-            self._kept = {**kept, (begin, end): predictor}  # anew, for threads that look at the old one
+            self._kept = {**kept, bounds: predictor}  # anew, for threads that look at the old one
         return predictor
 
 
@@ -134,6 +139,7 @@ class Predictor:
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
         self._flat_codes: dict[str, tuple[Cuts, Any]] = {}
+        self._forest: tuple[np.ndarray, np.ndarray | None] | None = None
         self._start: np.ndarray | None = None
         self._map: tuple[Any, int] | None = None
         self._contributions: Contributions | None = None
@@ -231,17 +237,12 @@ class Predictor:
         shape: tuple[int, ...] = getattr(table, "shape", ())
         if self.rounds.linear is not None or len(shape) != 2 or shape[1] != self.rounds.n_features:
             return None
-        are_few = self._are_few(shape[0])
+        are_few = shape[0] <= FEW_ROWS
         if type(table) is not np.ndarray:
             is_csr = are_few and missing != missing and is_sparse(table) and table.format == "csr"
             return self._write_out(table) if is_csr else None
-        is_number = table.dtype == np.float32 or table.dtype == np.float64
-        is_usual = table.dtype.isnative and table.flags.aligned and (are_few or not table.flags.fnc)
-        return table if is_number and is_usual else None
-
-    def _are_few(self, n_rows: int) -> bool:
-        """Whether the calling thread predicts so many rows alone."""
-        return n_rows * len(self.rounds.trees) <= SERIAL_TREE_ROWS
+        flags = table.flags
+        return table if table.dtype in FLOATS and flags.aligned and (are_few or not flags.fnc) else None
 
     def _write_out(self, table: Any) -> np.ndarray | None:
         """Rows of a csr matrix without repeated cells; None where they are many values."""
@@ -263,13 +264,14 @@ class Predictor:
         Python is in a cache. None where predict is to refuse a value, naming it, or to go to a GPU."""
         row_map, n_values = (None, None) if is_margin else self._value_map()
         base, number = self.base_margin(), NAN if missing != missing else _as_float32(missing)
-        if self._are_few(len(table)):
-            if "host" not in self._flat:
-                self._flat["host"] = self._kept.flat_of(flatten_trees, self.rounds.weighed_trees, self.rounds.tree_groups)
+        if len(table) <= FEW_ROWS:
             out = np.empty((len(base), len(table)), np.float32)
-            if not predict_rows(row_map or copy_row)(usual_form(table), number, *self._flat["host"], base, out):
+            if self._forest is None:
+                *flat, sets = self.flat(backends.cpu_backend(1))
+                self._forest = pack_forest(*flat, base, table.shape[1]), sets
+            if not predict_rows(row_map or copy_row)(usual_form(table), number, *self._forest, out):
                 return None
-            return finished_prediction(out[:n_values], strict_shape)
+            return out[0] if len(out) == 1 and not strict_shape else finished_prediction(out[:n_values], strict_shape)
         backend = prediction_backend(params, table.size)
         if backend.memory.name != "host":
             return None
@@ -305,8 +307,10 @@ class Predictor:
 
 def round_bounds(iteration_range: tuple[int, int] | None) -> tuple[int, int]:
     """Begin and end, as integers."""
+    if iteration_range is None or iteration_range is ALL_ROUNDS:
+        return ALL_ROUNDS
     try:
-        begin, end = map(index, (0, 0) if iteration_range is None else iteration_range)
+        begin, end = map(index, iteration_range)
     except (TypeError, ValueError):
         raise TypeError(
             f"iteration_range must be a pair (begin, end) of rounds, or None for all, got {iteration_range!r}. "

@@ -8,7 +8,6 @@ one tree before the next tree is touched, so the tree stays in cache. Floor: one
 deep, per row and tree.
 """
 
-from functools import cache
 
 import numpy as np
 from numba import float32, int32, int64, uint32, uint64
@@ -27,7 +26,7 @@ from gpuboost.kernels.heap_levels import (
     key_columns,
     lay_out_heaps,
 )
-from gpuboost.kernels.jit import call_late, inlined_scalar, kernel, launch, parallel_kernel, prefetch, scalar
+from gpuboost.kernels.jit import call_late, inlined_scalar, launch, parallel_kernel, prefetch, scalar
 from gpuboost.kernels.leaf_masks import find_leaves, lay_out_masks
 from gpuboost.kernels.scalar import (
     bits_float,
@@ -48,82 +47,7 @@ from gpuboost.kernels.top_levels import (
 )
 from gpuboost.kernels.turning import TILE, can_turn, turn_tile
 
-TREES_AT_ONCE = 8  # of a row on its own: 20 rows by 100 trees of depth 6 take 45 µs, tree by tree 102
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/tables/source.py)
-
-
-@inlined_scalar
-def _place_below(batch, row, missing, trees, root, place, sets):
-    """The place below, for a row of values; the same one for a leaf."""
-    node = trees[place]
-    goes_left = value_goes_left(float32(batch[row, max(node.feature, int32(0))]), trees, place, missing, sets)
-    return place if node.feature < 0 else root + int64(node.left) + int64(not goes_left)
-
-
-@parallel_kernel.part  # compiled once for the row maps of all objectives
-def _leaves_of_trees(batch, row, missing, trees, tree_begin, first, sets):
-    """The places of the leaves that a row ends in, of TREES_AT_ONCE trees from ``first`` on (the last again, where they end):
-    one behind the other they would wait for their loads."""
-    last = tree_begin.size - 1
-    roots = (
-        tree_begin[first], tree_begin[min(first + 1, last)], tree_begin[min(first + 2, last)], tree_begin[min(first + 3, last)],
-        tree_begin[min(first + 4, last)], tree_begin[min(first + 5, last)], tree_begin[min(first + 6, last)],
-        tree_begin[min(first + 7, last)],
-    )  # fmt: skip
-    at, moves = roots, True
-    while moves:
-        below = (
-            _place_below(batch, row, missing, trees, roots[0], at[0], sets),
-            _place_below(batch, row, missing, trees, roots[1], at[1], sets),
-            _place_below(batch, row, missing, trees, roots[2], at[2], sets),
-            _place_below(batch, row, missing, trees, roots[3], at[3], sets),
-            _place_below(batch, row, missing, trees, roots[4], at[4], sets),
-            _place_below(batch, row, missing, trees, roots[5], at[5], sets),
-            _place_below(batch, row, missing, trees, roots[6], at[6], sets),
-            _place_below(batch, row, missing, trees, roots[7], at[7], sets),
-        )
-        moves = below != at
-        at = below
-    return at
-
-
-@scalar
-def copy_row(margin, i, out):
-    """The row map of an objective that predicts its margins."""
-    for output in range(margin.shape[0]):
-        out[output, i] = margin[output, i]
-
-
-@cache
-def predict_rows(row_map):
-    """The kernel that predicts a few rows on the calling thread, from values to predictions: no thread has to be woken.
-
-    row_map : scalar function (margin, i, out) of kernels/reduce.py; copy_row for margins.
-
-    Returned kernel (batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, base, out): as predict_values_cpu.
-        base : float32 (n_outputs,), IN. Margins without trees. out : float32 (n_outputs, n_rows), OUT. Row_map of these.
-        Returns False, before anything is complete, where a value is infinite or at least LARGEST in size.
-    """
-
-    def predict_rows_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, base, out):
-        margin = empty(out.shape, np.float32)
-        for output in range(base.size):
-            for row in range(batch.shape[0]):
-                margin[output, row] = base[output]
-        for row in range(batch.shape[0]):
-            for feature in range(batch.shape[1]):
-                if abs(batch[row, feature]) >= LARGEST:
-                    return False
-            for first in range(0, tree_begin.size, TREES_AT_ONCE):
-                ends = _leaves_of_trees(batch, row, missing, trees, tree_begin, first, sets)
-                for k in range(min(TREES_AT_ONCE, tree_begin.size - first)):
-                    for own in range(leaf_values.shape[1]):
-                        group = tree_groups[first + k] + own
-                        margin[group, row] = float32(margin[group, row] + leaf_values[ends[k], own])
-            row_map(margin, row, out)
-        return True
-
-    return kernel(predict_rows_cpu, row_map)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -489,7 +413,7 @@ def _first_levels(keys, n_rows, tops, t, has_heap, root, n_levels, sets, below):
 
 
 @scalar
-def _step_all(keys, rows, nodes, sets, at):
+def step_all(keys, rows, nodes, sets, at):
     return (
         _step(keys, rows[0], nodes, sets, at[0]), _step(keys, rows[1], nodes, sets, at[1]),
         _step(keys, rows[2], nodes, sets, at[2]), _step(keys, rows[3], nodes, sets, at[3]),
@@ -530,7 +454,7 @@ def step_down(keys, rows, nodes, sets, n_levels, waiting, at):
                 uint64(at[which[5]]), uint64(at[which[6]]), uint64(at[which[7]]),
             )  # fmt: skip
             for _ in range(min(n_levels, SPAN)):
-                places = _step_all(keys, own, nodes, sets, places)
+                places = step_all(keys, own, nodes, sets, places)
             for one in range(ROWS_AT_ONCE):
                 at[which[one]] = uint32(places[one])
         n_levels -= SPAN

@@ -12,7 +12,8 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, ResidentPages
-from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_rows, predict_values_cpu
+from gpuboost.kernels.few_rows import copy_row, pack_forest, predict_rows
+from gpuboost.kernels.predict import ROW_BLOCK, predict_values_cpu
 from gpuboost.kernels.predict_codes import predict_codes_cpu
 from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
 from gpuboost.objectives.multiclass import argmax_row
@@ -39,7 +40,9 @@ def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
 def predict_few(batch, flat, n_outputs=1, *, missing=np.nan, start=0.0, row_map=copy_row):
     """Adapter: what the kernel without threads writes, or None where it refuses a value."""
     base, out = np.full(n_outputs, start, np.float32), np.full((n_outputs, len(batch)), -1, np.float32)
-    return out if predict_rows(row_map)(batch, np.float32(missing), *flat, base, out) else None
+    *arrays, sets = flat
+    packed = pack_forest(*arrays, base, batch.shape[1])
+    return out if predict_rows(row_map)(batch, np.float32(missing), packed, sets, out) else None
 
 
 def forest(*trees, groups=None):
@@ -149,6 +152,8 @@ def test_rows_that_arrive_early_wait_for_those_that_go_down_a_lopsided_tree(lowe
     margin, leaves = predict_values(x[:, None], forest(tree))
     assert margin[0].tolist() == x.tolist()
     assert leaves[:, 0].tolist() == [2 * int(k) + 1 if k < n_levels else 2 * n_levels for k in x]
+    few = predict_few(x[:, None], forest(STUMP, tree, *[STUMP] * 8, groups=[0, 1] + [0] * 8), 2)
+    assert few[1].tolist() == x.tolist() and few[0].tolist() == np.where(x < 1.5, 90.0, 180.0).tolist()
 
 
 def test_margins_add_up_tree_by_tree_in_float32():
@@ -216,8 +221,8 @@ def check(rng, n_rows, n_bins, n_trees, n_threads):
 
 @settings(max_examples=40)
 @given(
-    st.integers(0, 2**32), st.integers(0, 20), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 4),
-    st.sampled_from([1, 3]),
+    st.integers(0, 2**32), st.integers(0, 20), st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.sampled_from([1, 2, 3, 4, 8, 9, 17]), st.sampled_from([1, 3]),
 )  # fmt: skip
 def test_values_and_codes_equal_a_walk_in_python(seed, n_rows, n_bins, n_trees, n_threads):
     check(np.random.default_rng(seed), n_rows, n_bins, n_trees, n_threads)
