@@ -37,14 +37,13 @@ __all__ = ["ALL_ROUNDS", "Predicted", "Predictor", "Predictors", "prediction_bac
 Predicted = Literal["value", "margin", "leaf"]
 
 ALL_ROUNDS = 0, 0  # as iteration_range
-FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # Rows that the calling thread predicts alone: threads would share blocks of as many. 16 rows and 100 trees of depth 6 take
 # 12 µs so, 56 as a block: laying out 1 to 1,000 trees for blocks pays from 64 to 130 rows on.
 FEW_ROWS = 64
 FEW_VALUES = 65536  # of sparse rows written out: 256 KB, in 20 µs
 KEPT_PREDICTORS = 8  # iteration ranges whose trees stay laid out for prediction
 ROWS_OF_A_LAYOUT = 1000  # that go down a tree in the time in which it is laid out
-NAN = np.float32(np.nan)
 
 
 def prediction_backend(params: Params, n_values: int, table_device: int | None = None) -> Backend:
@@ -139,7 +138,8 @@ class Predictor:
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
         self._flat_codes: dict[str, tuple[Cuts, Any]] = {}
-        self._forest: tuple[np.ndarray, np.ndarray | None] | None = None
+        self._forest: np.ndarray | None = None
+        self._few: dict[bool, tuple[Any, np.ndarray, int, int]] = {}
         self._start: np.ndarray | None = None
         self._map: tuple[Any, int] | None = None
         self._contributions: Contributions | None = None
@@ -232,17 +232,20 @@ class Predictor:
         return known[1]
 
     def plain_table(self, table: Any, missing: float) -> np.ndarray | None:
-        """The table as predict_plain takes it: float32 or float64 on the host, as many columns as the model, and many rows not by
-        columns, as arrays.usual_form. None for others. SciPy's csr rows, if they are few, are written out."""
+        """The table as predict_plain takes it: float32 or float64 on the host, in usual_form, as many columns as the model. None
+        for others. SciPy's csr rows, if they are few, are written out."""
         shape: tuple[int, ...] = getattr(table, "shape", ())
-        if self.rounds.linear is not None or len(shape) != 2 or shape[1] != self.rounds.n_features:
+        if len(shape) != 2 or shape[1] != self.rounds.n_features or self.rounds.linear is not None:
             return None
-        are_few = shape[0] <= FEW_ROWS
         if type(table) is not np.ndarray:
-            is_csr = are_few and missing != missing and is_sparse(table) and table.format == "csr"
+            is_csr = shape[0] <= FEW_ROWS and missing != missing and is_sparse(table) and table.format == "csr"
             return self._write_out(table) if is_csr else None
-        flags = table.flags
-        return table if table.dtype in FLOATS and flags.aligned and (are_few or not flags.fnc) else None
+        dtype, flags = table.dtype, table.flags
+        if dtype != FLOAT32 and dtype != FLOAT64:
+            return None
+        if flags.carray:
+            return table
+        return usual_form(table) if flags.aligned and (shape[0] <= FEW_ROWS or not flags.fnc) else None
 
     def _write_out(self, table: Any) -> np.ndarray | None:
         """Rows of a csr matrix without repeated cells; None where they are many values."""
@@ -262,27 +265,35 @@ class Predictor:
     ) -> np.ndarray | None:
         """What Booster.predict returns for such a table, without a DMatrix, which takes 0.2 ms after a training, when nothing of
         Python is in a cache. None where predict is to refuse a value, naming it, or to go to a GPU."""
-        row_map, n_values = (None, None) if is_margin else self._value_map()
-        base, number = self.base_margin(), NAN if missing != missing else _as_float32(missing)
         if len(table) <= FEW_ROWS:
-            out = np.empty((len(base), len(table)), np.float32)
-            if self._forest is None:
-                *flat, sets = self.flat(backends.cpu_backend(1))
-                self._forest = pack_forest(*flat, base, table.shape[1]), sets
-            if not predict_rows(row_map or copy_row)(usual_form(table), number, *self._forest, out):
+            kernel, forest, n_outputs, n_few = self._few.get(is_margin) or self._of_few_rows(is_margin)
+            out = np.empty((n_outputs, len(table)), FLOAT32)
+            if not kernel(table, missing, forest, out):
                 return None
-            return out[0] if len(out) == 1 and not strict_shape else finished_prediction(out[:n_values], strict_shape)
+            return out[0] if n_outputs == 1 and not strict_shape else finished_prediction(out[:n_few], strict_shape)
+        row_map, n_values = (None, None) if is_margin else self._value_map()
+        number = float(_as_float32(missing))
         backend = prediction_backend(params, table.size)
         if backend.memory.name != "host":
             return None
-        margin = backend.memory.spread(base, len(table))
+        margin = backend.memory.spread(self.base_margin(), len(table))
         for rows in row_slices(len(table), default_rows(table.shape[1], VIEWED_ROWS)):
             first, flat = rows.start, self.flat(backend)
-            if backend.predictor.predict_values(table[rows], float(number), flat, first, margin, None) is False:
+            if backend.predictor.predict_values(table[rows], number, flat, first, margin, None) is False:
                 return None
         if row_map is not None:
             margin = backend.predictor.map_rows(margin, row_map)[:n_values]
         return finished_prediction(margin, strict_shape)
+
+    def _of_few_rows(self, is_margin: bool) -> tuple[Any, np.ndarray, int, int]:
+        """Kernel and forest of kernels/few_rows.py, outputs, and how many of these are values."""
+        base, (row_map, n_values) = self.base_margin(), (copy_row, self.rounds.n_outputs) if is_margin else self._value_map()
+        if self._forest is None:
+            flat = self.flat(backends.cpu_backend(1))
+            forest = pack_forest(*flat, base, self.rounds.n_features)
+            self._forest = forest if flat.sets is None else forest[None]
+        self._few[is_margin] = found = predict_rows(row_map or copy_row), self._forest, len(base), n_values
+        return found
 
     def _value_map(self) -> tuple[Any, int]:
         """Scalar function (margin, i, out) of kernels/reduce.py, from margins to what predict returns (None: they are the same),

@@ -2,17 +2,19 @@
 
     as predict.py, whose nodes these are: next = left + 4 · is right, eight trees of a row at once
 
-A forest is one array of words, so that a call from Python has few arguments: each costs it 0.1 µs, and a row of 100 trees of
-depth 6 takes 0.6.
+A forest is one array of words, as a call from Python takes 0.1 µs for each argument, and a row of 100 trees of depth 6 0.7:
 
-    HEAD words                  how many features are used, trees, nodes, leaf_size
+    HEAD words                  how many features are used, trees, nodes, leaf_size; words of sets
     nodes                       4 each, as predict.lay_out writes them; where keys lie is counted in features
     where each tree begins      of whole eights of trees: those beyond the last are the last one again
     levels of each eight        of its deepest tree
     first output of each tree
     used features
     base margins                the bits of float32
+    sets
     leaf values                 (n_nodes, leaf_size), the bits of float32, where leaf_size > 1
+
+uint32 (n_words,), or (1, n_words) where trees have sets: for these another kernel is compiled.
 """
 
 from functools import cache
@@ -21,14 +23,14 @@ import numpy as np
 from numba import float32, int64, uint32, uint64
 
 from gpuboost.kernels.allocation import empty
-from gpuboost.kernels.jit import kernel, parallel_kernel, scalar
+from gpuboost.kernels.jit import inlined_scalar, kernel, parallel_kernel, scalar
 from gpuboost.kernels.predict import LARGEST, SPAN, lay_out, missing_keys, step_all, used_features, value_key
 from gpuboost.kernels.scalar import bits_float, float_bits
 
 __all__ = ["copy_row", "pack_forest", "predict_rows"]
 
 AT_ONCE = 8  # trees of a row: one behind the other they would wait for their loads
-HEAD = 4
+HEAD = 8
 
 
 @scalar
@@ -39,16 +41,17 @@ def copy_row(margin, i, out):
 
 
 @kernel
-def pack_forest(trees, leaf_values, tree_begin, tree_groups, base, n_features):
-    """A forest, without its sets. Arguments as predict_values_cpu; base : float32 (n_outputs,), IN. Margins without trees."""
+def pack_forest(trees, leaf_values, tree_begin, tree_groups, sets, base, n_features):
+    """The words of a forest, (n_words,). Arguments as predict_values_cpu; base : float32 (n_outputs,), IN. Margins without
+    trees."""
     column_of, features = used_features(trees, n_features, 1)
     nodes, n_levels, _ = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys(n_features), True)
-    n_trees, leaf_size = tree_begin.size, leaf_values.shape[1]
+    n_trees, leaf_size, n_sets = tree_begin.size, leaf_values.shape[1], 0 if sets is None else sets.size
     n_eights = (n_trees + AT_ONCE - 1) // AT_ONCE
-    n_words = HEAD + nodes.size + (2 * AT_ONCE + 1) * n_eights + features.size + base.size
-    forest = empty(n_words + (trees.size * leaf_size if leaf_size > 1 else 0), np.uint32)
-    forest[0], forest[1], forest[2], forest[3] = features.size, n_trees, trees.size, leaf_size
-    own_nodes, begin, levels, groups, own_features, own_base, own_values = _parts(forest, base.size)
+    n_words = HEAD + nodes.size + (2 * AT_ONCE + 1) * n_eights + features.size + base.size + n_sets
+    words = empty(n_words + (trees.size * leaf_size if leaf_size > 1 else 0), np.uint32)
+    words[0], words[1], words[2], words[3], words[4] = features.size, n_trees, trees.size, leaf_size, n_sets
+    own_nodes, begin, levels, groups, own_features, own_base, own_sets, own_values = _parts(words, base.size)
     for i in range(nodes.size):
         own_nodes[i] = nodes[i]
     for i in range(begin.size):
@@ -59,24 +62,28 @@ def pack_forest(trees, leaf_values, tree_begin, tree_groups, base, n_features):
         own_features[c] = features[c]
     for output in range(base.size):
         own_base[output] = float_bits(base[output])
+    if sets is not None:
+        for i in range(sets.size):
+            own_sets[i] = sets[i]
     for i in range(own_values.size):
         own_values[i] = float_bits(leaf_values[i // leaf_size, i % leaf_size])
-    return forest
+    return words
 
 
-@scalar
-def _parts(forest, n_outputs):
-    n_features, n_nodes, n_eights = int64(forest[0]), int64(forest[2]), (int64(forest[1]) + AT_ONCE - 1) // AT_ONCE
+@inlined_scalar
+def _parts(words, n_outputs):
+    n_features, n_nodes, n_eights = int64(words[0]), int64(words[2]), (int64(words[1]) + AT_ONCE - 1) // AT_ONCE
     end_of_nodes = HEAD + 4 * n_nodes
     end_of_begin = end_of_nodes + AT_ONCE * n_eights
     end_of_levels = end_of_begin + n_eights
     end_of_groups = end_of_levels + AT_ONCE * n_eights
     end_of_features = end_of_groups + n_features
     end_of_base = end_of_features + n_outputs
+    end_of_sets = end_of_base + int64(words[4])
     return (
-        forest[HEAD:end_of_nodes], forest[end_of_nodes:end_of_begin], forest[end_of_begin:end_of_levels],
-        forest[end_of_levels:end_of_groups], forest[end_of_groups:end_of_features], forest[end_of_features:end_of_base],
-        forest[end_of_base:],
+        words[HEAD:end_of_nodes], words[end_of_nodes:end_of_begin], words[end_of_begin:end_of_levels],
+        words[end_of_levels:end_of_groups], words[end_of_groups:end_of_features], words[end_of_features:end_of_base],
+        words[end_of_base:end_of_sets], words[end_of_sets:],
     )  # fmt: skip
 
 
@@ -86,13 +93,13 @@ def predict_rows(row_map):
 
     row_map : scalar function (margin, i, out) of kernels/reduce.py; copy_row for margins.
 
-    Returned kernel (batch, missing, forest, sets, out): batch, missing, sets as predict_values_cpu. out : float32 (n_outputs,
-        n_rows), OUT. Row_map of these. Returns False, before anything is complete, where a value is infinite or at least LARGEST
-        in size.
+    Returned kernel (batch, missing, forest, out): batch as predict_values_cpu. missing : float64, rounded to float32.
+        out : float32 (n_outputs, n_rows), OUT. Row_map of these. Returns False, before anything is complete, where a value is
+        infinite or at least LARGEST in size.
     """
 
-    def predict_rows_cpu(batch, missing, forest, sets, out):
-        _, _, _, _, features, base, _ = _parts(forest, out.shape[0])
+    def predict_rows_cpu(batch, missing, forest, out):
+        _, _, _, _, features, base, _, _ = _parts(forest.ravel(), out.shape[0])
         margin, keys = empty(out.shape, np.float32), empty(features.size + 1, np.uint32)
         keys[0] = uint32(0)  # to leaves any
         for row in range(batch.shape[0]):
@@ -102,10 +109,10 @@ def predict_rows(row_map):
             if is_large:
                 return False
             for c in range(features.size):
-                keys[c + 1] = value_key(float32(batch[row, features[c]]), missing)
+                keys[c + 1] = value_key(float32(batch[row, features[c]]), float32(missing))
             for output in range(base.size):
                 margin[output, row] = bits_float(base[output])
-            _add_trees(keys, forest, sets, margin, row)
+            _add_trees(keys, forest, margin, row)
             row_map(margin, row, out)
         return True
 
@@ -113,12 +120,16 @@ def predict_rows(row_map):
 
 
 @parallel_kernel.part  # compiled once for the row maps of all objectives
-def _add_trees(keys, forest, sets, margin, row):
-    nodes, begin, levels, groups, _, _, values = _parts(forest, margin.shape[0])
-    n_trees, leaf_size = int64(forest[1]), int64(forest[3])
+def _add_trees(keys, forest, margin, row):
+    words = forest.ravel()
+    nodes, begin, levels, groups, _, _, sets, values = _parts(words, margin.shape[0])
+    n_trees, leaf_size = int64(words[1]), int64(words[3])
     for eight in range(levels.size):
         first = AT_ONCE * eight
-        ends = _find_leaves(keys, nodes, sets, begin[first : first + AT_ONCE], levels[eight])
+        if forest.ndim == 1:
+            ends = _find_leaves(keys, nodes, None, begin[first : first + AT_ONCE], levels[eight])
+        else:
+            ends = _find_leaves(keys, nodes, sets, begin[first : first + AT_ONCE], levels[eight])
         for k in range(min(AT_ONCE, n_trees - first)):
             group, end = uint64(groups[first + k]), ends[k]
             margin[group, row] = float32(margin[group, row] + bits_float(nodes[end + uint64(1)]))
@@ -127,7 +138,7 @@ def _add_trees(keys, forest, sets, margin, row):
                 margin[group + uint64(own), row] = float32(margin[group + uint64(own), row] + value)
 
 
-@scalar
+@inlined_scalar
 def _find_leaves(keys, nodes, sets, roots, n_levels):
     """The places of the leaves of eight trees that a row ends in."""
     zero = uint64(0)

@@ -40,9 +40,8 @@ def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
 def predict_few(batch, flat, n_outputs=1, *, missing=np.nan, start=0.0, row_map=copy_row):
     """Adapter: what the kernel without threads writes, or None where it refuses a value."""
     base, out = np.full(n_outputs, start, np.float32), np.full((n_outputs, len(batch)), -1, np.float32)
-    *arrays, sets = flat
-    packed = pack_forest(*arrays, base, batch.shape[1])
-    return out if predict_rows(row_map)(batch, np.float32(missing), packed, sets, out) else None
+    words = pack_forest(*flat, base, batch.shape[1])
+    return out if predict_rows(row_map)(batch, float(missing), words if flat.sets is None else words[None], out) else None
 
 
 def forest(*trees, groups=None):
