@@ -11,14 +11,16 @@ __all__ = ["also_by_position"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def also_by_position(*names: str) -> Callable[[F], F]:
+def also_by_position(*names: str, is_fit: bool = False) -> Callable[[F], F]:
     """Let a function take these keyword arguments by position, too, behind its own: with a FutureWarning, as XGBoost does.
 
     names : in XGBoost's order, as far as that stays the same from version to version. The function shows them as by_position.
+    is_fit : whether it is a method of estimators, to which people give what XGBoost's took until 2.1, early_stopping_rounds.
     """
 
     def decorate(function: F) -> F:
         parameters = inspect.signature(function).parameters.values()
+        own_names = {parameter.name for parameter in parameters}
         n_own = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
 
         @wraps(function)
@@ -32,6 +34,9 @@ def also_by_position(*names: str) -> Callable[[F], F]:
                 pairs = ", ".join(f"{name}=" for name in further)
                 warnings.warn(f"Pass {pairs} by name, not by position, to {function.__qualname__}.", FutureWarning, 2)
                 args, kwargs = args[:n_own], kwargs | further
+            if is_fit and (moved := [name for name in kwargs if name not in own_names and hasattr(args[0], name)]):
+                name, kind = moved[0], type(args[0]).__name__
+                raise TypeError(f"fit takes no {name}, a parameter of the estimator. Pass it there: {kind}({name}=...).")
             return function(*args, **kwargs)
 
         taking.__dict__["by_position"] = names

@@ -174,6 +174,14 @@ def test_early_stopping_without_eval_set_says_what_to_pass(table):
         GPUBoostRegressor(early_stopping_rounds=2).fit(*table[:2])
 
 
+@pytest.mark.parametrize("kind", [GPUBoostClassifier, GPUBoostRegressor, gb.GPUBoostRanker])
+def test_fit_says_where_its_old_arguments_went(table, kind):
+    with pytest.raises(TypeError, match=rf"fit takes no eval_metric.*Pass it there: {kind.__name__}\(eval_metric=\.\.\.\)"):
+        kind().fit(*table[:2], eval_metric="rmse")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weigth'"):
+        kind().fit(*table[:2], sample_weigth=None)
+
+
 @pytest.mark.parametrize("verbose, n_lines", [(False, 0), (True, 4), (2, 3)])
 def test_verbose_prints_evaluations(table, verbose, n_lines, capsys):
     X, y, _ = table

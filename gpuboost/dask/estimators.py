@@ -80,7 +80,7 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
 
     # -- Fitting ------------------------------------------------------------------------------------------------------
 
-    @also_by_position("sample_weight", "base_margin", "eval_set")
+    @also_by_position("sample_weight", "base_margin", "eval_set", is_fit=True)
     def fit(
         self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, verbose=False, xgb_model=None,
         sample_weight_eval_set=None, base_margin_eval_set=None, feature_weights=None,
@@ -249,7 +249,7 @@ class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker, allow_group_split=False):
         local.__dict__.pop("kwargs", None)
         return local
 
-    @also_by_position("group", "qid")
+    @also_by_position("group", "qid", is_fit=True)
     def fit(
         self, X, y, *, group=None, qid=None, sample_weight=None, base_margin=None, eval_set=None, eval_group=None, eval_qid=None,
         verbose=False, xgb_model=None, sample_weight_eval_set=None, base_margin_eval_set=None, feature_weights=None,

@@ -120,7 +120,7 @@ class GPUBoostModel(BaseEstimator):
 
     # -- Fitting ------------------------------------------------------------------------------------------------------
 
-    @also_by_position("sample_weight", "base_margin", "eval_set")
+    @also_by_position("sample_weight", "base_margin", "eval_set", is_fit=True)
     def fit(
         self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, sample_weight_eval_set=None,
         base_margin_eval_set=None, verbose=False, xgb_model=None, feature_weights=None,

@@ -26,7 +26,7 @@ class GPUBoostRanker(GPUBoostModel, objective="rank:ndcg"):
 {PARAMETERS}
     """
 
-    @also_by_position("group", "qid")
+    @also_by_position("group", "qid", is_fit=True)
     def fit(
         self, X, y, *, group=None, qid=None, sample_weight=None, base_margin=None, eval_set=None, eval_group=None, eval_qid=None,
         sample_weight_eval_set=None, base_margin_eval_set=None, verbose=False, xgb_model=None,
