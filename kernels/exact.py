@@ -31,6 +31,7 @@ from gpuboost.kernels.scalar import gain_rank, keeps_order, larger
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 GATHER = 2048  # entries: 16 KB of places, which stay in the first-level cache
+LEAST_CLAIMS, MOST_CLAIMED = 128, 16  # of columns: of many a thread claims several at once (why: kernels/shares.py)
 NOWHERE = -1  # place of a row whose node is not searched
 
 # What a thread knows of a node while it walks a column; what every entry needs comes first, in one cache line.
@@ -140,44 +141,46 @@ def _walk_columns(
     thread, counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs,
     searched, scales, penalty, gain_of, parameters, walks, touched, bests, gathered, low_gathered
 ):  # fmt: skip
-    walks, touched, bests = walks[thread], touched[thread], bests[thread]
+    n_threads, walks, touched, bests = walks.shape[0], walks[thread], touched[thread], bests[thread]
     gathered, low_gathered = gathered[thread], low_gathered[thread]
     for i in range(walks.size):
         start_node(walks[i], bests[i], searched[i], scales, penalty, gain_of)
+    n_claimed = max(min(features.size // (LEAST_CLAIMS * n_threads), MOST_CLAIMED), 1)
     while True:
-        column = claim(counter)
-        if column >= features.size:
+        first_column = claim(counter) * n_claimed
+        if first_column >= features.size:
             return
-        feature, is_kept = features[column], feature_mask[:, column]
-        if is_kept.size == 1 and is_kept[0] == 0:
-            continue
-        sign = int64(monotone[feature]) if monotone.size > 0 else int64(0)
-        begin, end = bounds[feature, 0], bounds[feature, 1]
-        absent_code, missing_code = int64(absent[feature]), int64(n_bins[feature])
-        n_touched = int64(0)
-        if end - begin < n_rows or codes[end - 1] == missing_code:  # else nothing is missing or absent
-            n_touched = _sum_entries(
-                feature, sign, rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, searched,
-                walks, touched, gathered, low_gathered,
-            )  # fmt: skip
-        only_code = int64(codes[begin]) if n_touched > 0 and codes[begin] == codes[end - 1] else int64(-1)
-        if only_code < 0:
-            n_touched = _walk(
-                feature, sign, rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, is_kept, places,
-                low_pairs, scales, penalty, gain_of, parameters, walks, touched, bests, gathered, low_gathered,
-            )  # fmt: skip
-        for t in range(n_touched):
-            walk, best, node = walks[touched[t]], bests[touched[t]], searched[touched[t]]
-            if is_kept.size <= 1 or is_kept[touched[t]]:
-                if only_code >= 0 and only_code != missing_code:  # as in one-hot columns: the first walk has summed the entries
-                    meet_absent(walk, best, only_code, absent_code, scales, penalty, gain_of, parameters)
-                    try_split(walk, best, only_code, scales, penalty, gain_of, parameters)
-                    walk.code = only_code
-                    walk.grad += node.grad - walk.missing_grad - walk.absent_grad
-                    walk.hess += node.hess - walk.missing_hess - walk.absent_hess
-                meet_absent(walk, best, missing_code, absent_code, scales, penalty, gain_of, parameters)
-                # All present rows against the missing ones.
-                try_split(walk, best, int64(-1), scales, penalty, gain_of, parameters)
+        for column in range(first_column, min(first_column + n_claimed, features.size)):
+            feature, is_kept = features[column], feature_mask[:, column]
+            if is_kept.size == 1 and is_kept[0] == 0:
+                continue
+            sign = int64(monotone[feature]) if monotone.size > 0 else int64(0)
+            begin, end = bounds[feature, 0], bounds[feature, 1]
+            absent_code, missing_code = int64(absent[feature]), int64(n_bins[feature])
+            n_touched = int64(0)
+            if end - begin < n_rows or codes[end - 1] == missing_code:  # else nothing is missing or absent
+                n_touched = _sum_entries(
+                    feature, sign, rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, searched,
+                    walks, touched, gathered, low_gathered,
+                )  # fmt: skip
+            only_code = int64(codes[begin]) if n_touched > 0 and codes[begin] == codes[end - 1] else int64(-1)
+            if only_code < 0:
+                n_touched = _walk(
+                    feature, sign, rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, is_kept, places,
+                    low_pairs, scales, penalty, gain_of, parameters, walks, touched, bests, gathered, low_gathered,
+                )  # fmt: skip
+            for t in range(n_touched):
+                walk, best, node = walks[touched[t]], bests[touched[t]], searched[touched[t]]
+                if is_kept.size <= 1 or is_kept[touched[t]]:
+                    if only_code >= 0 and only_code != missing_code:  # as in one-hot columns: the first walk has the sums
+                        meet_absent(walk, best, only_code, absent_code, scales, penalty, gain_of, parameters)
+                        try_split(walk, best, only_code, scales, penalty, gain_of, parameters)
+                        walk.code = only_code
+                        walk.grad += node.grad - walk.missing_grad - walk.absent_grad
+                        walk.hess += node.hess - walk.missing_hess - walk.absent_hess
+                    meet_absent(walk, best, missing_code, absent_code, scales, penalty, gain_of, parameters)
+                    # All present rows against the missing ones.
+                    try_split(walk, best, int64(-1), scales, penalty, gain_of, parameters)
 
 
 @parallel_kernel.part

@@ -53,6 +53,7 @@ from gpuboost.kernels.shares import claim_near, new_counters
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
 SEARCHED_BINS = 8192
+BUCKETS, SAMPLED_ROWS = 1024, 512  # to cut columns by, where threads share a histogram
 FILLED_PER_CELL = 8  # keys that are cleared, and others derived from, one behind another before one cell has been looked up
 
 
@@ -347,50 +348,123 @@ def build_sparse_histograms_cpu(
     row_begin, row_end : int64 (≥ n_rows,), IN. Row r lists cells[row_begin[r]:row_end[r]]. total_bins : of the features that they
         belong to; hist may have more.
     zero_bins : int32 (total_bins + n_features,) or (0,), IN. For each cell, the bin of zero of its feature; empty where absent
-        cells are missing. Others as there: several items of one slot are added atomically.
+        cells are missing. Others as there. Several items of one slot, which threads share, are cut by columns, or added
+        atomically (see list_units).
     """
-    args = (
-        new_counters(n_threads), row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist,
-    )  # fmt: skip
-    launch(n_threads, _build_items, args)
+    units = list_units(row_begin, row_end, cells, int64(total_bins), zero_bins, rows, items, n_threads)
+    counters, of_rows = new_counters(n_threads), (row_begin, row_end, cells, int64(total_bins), zero_bins, rows)
+    launch(n_threads, _build_units, (counters, *of_rows, gpair, n_limbs, items, units, hist))
 
 
 @parallel_kernel.part
-def _build_items(thread, counters, row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, n_limbs, items, hist):
+def list_units(row_begin, row_end, cells, total_bins, zero_bins, rows, items, n_threads):
+    """What is built by one thread, int64 (n, 4): items units[:, 0] to units[:, 1], which are of one slot and output, and of their
+    cells those from units[:, 2] on, below units[:, 3].
+
+    Atomic addition takes five times as long as any other, so what several threads add to is cut into ranges of columns, of about
+    as many cells: each thread goes through all rows, and adds up its own range. Finding where that begins takes as long as
+    adding one cell atomically, so rows of fewer cells than there are threads are cut by rows, as the items are. 200k × 2000, ten
+    cells a row, two threads of an AMD EPYC (Zen 5): 10.3 -> 6.5 ms a round (one thread 7.2).
+    """
+    units, n_units, i = empty((items.shape[0] * n_threads, 4), np.int64), 0, 0
+    counts, bounds = empty(BUCKETS, np.int64), empty(n_threads + 1, np.int64)
+    while i < items.shape[0]:
+        end = i + 1
+        is_shared, slot, own = items[i, 6] == ADD_SHARED, items[i, 0], items[i, 1]
+        while is_shared and end < items.shape[0] and items[end, 0] == slot and items[end, 1] == own:
+            end += 1
+        n_ranges = 1
+        if end > i + 1:
+            part = rows[items[i, 3], items[i, 4] : items[end - 1, 5]]
+            n_ranges = _choose_ranges(row_begin, row_end, cells, total_bins, zero_bins, part, counts, bounds)
+        for k in range(n_ranges if n_ranges > 1 else end - i):
+            unit = units[n_units]
+            unit[0], unit[1], unit[2], unit[3] = i + k, i + k + 1, 0, total_bins
+            if n_ranges > 1:
+                unit[0], unit[1], unit[2], unit[3] = i, end, bounds[k], bounds[k + 1]
+            n_units += 1
+        i = end
+    return units[:n_units]
+
+
+@parallel_kernel.part
+def _choose_ranges(row_begin, row_end, cells, total_bins, zero_bins, rows, counts, bounds):
+    """Ranges of cells, each of about as many in some of these rows, and how many: as many as ``bounds`` has room for, or 1.
+
+    counts : int64 (BUCKETS,), SCRATCH. bounds : int64, OUT. Where ranges begin, and where the last one ends; where zeros are
+        absent, a feature does not lie in two of them.
+    """
+    n_ranges, n_rows, n = bounds.size - 1, min(rows.size, SAMPLED_ROWS), int64(0)
+    counts[:] = 0
+    for i in range(n_rows):
+        row = rows[rows.size * i // n_rows]
+        for at in range(row_begin[row], row_end[row]):
+            if cells[at] < total_bins:
+                counts[int64(cells[at]) * BUCKETS // total_bins] += 1
+                n += 1
+    if n < n_ranges * n_rows:
+        return 1
+    bounds[0], k, below = 0, 1, int64(0)
+    for bucket in range(BUCKETS):
+        while k < n_ranges and below >= n * k // n_ranges:
+            bound = total_bins * bucket // BUCKETS
+            while zero_bins.size and 0 < bound < total_bins and zero_bins[bound] == zero_bins[bound - 1]:
+                bound += 1
+            bounds[k] = bound
+            k += 1
+        below += counts[bucket]
+    bounds[k:] = total_bins
+    return n_ranges
+
+
+@parallel_kernel.part
+def _build_units(thread, counters, row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, n_limbs, items, units, hist):
     while True:
-        claimed = claim_near(counters, thread, items.shape[0])
-        if claimed >= items.shape[0]:
+        claimed = claim_near(counters, thread, units.shape[0])
+        if claimed >= units.shape[0]:
             return
-        item = items[claimed]
-        output, is_shared = item[2], item[6] == ADD_SHARED
-        sums = hist[item[0], item[1]].reshape(-1)
+        first, end, low, high = units[claimed, 0], units[claimed, 1], units[claimed, 2], units[claimed, 3]
+        item = items[first]
+        output, is_shared = item[2], item[6] == ADD_SHARED and low == 0 and high == total_bins
+        sums, own = hist[item[0], item[1]].reshape(-1), rows[item[3], item[4] : items[end - 1, 5]]
         if item[6] == ASSIGN:
             sums[:] = 0
         for limb in range(n_limbs[output]):
             shift = int64(LIMB_BITS * (n_limbs[output] - 1 - limb))
             _add_rows(
-                row_begin, row_end, cells, total_bins, zero_bins, rows[item[3], item[4] : item[5]], gpair[output, limb], shift,
-                is_shared, sums,
+                row_begin, row_end, cells, total_bins, low, high, zero_bins, own, gpair[output, limb], shift, is_shared, sums
             )  # fmt: skip
 
 
 @parallel_kernel.part
-def _add_rows(row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, shift, is_shared, sums):
+def _add_rows(row_begin, row_end, cells, total_bins, low, high, zero_bins, rows, gpair, shift, is_shared, sums):
+    """Of the cells from ``low`` on, below ``high``."""
     total_grad, total_hess = int64(0), int64(0)
     for row in rows:
         pair = gpair[row]
         grad, hess = int64(pair >> int32(16)) << shift, (int64(pair) & int64(0xFFFF)) << shift
         total_grad += grad
         total_hess += hess
-        for at in range(row_begin[row], row_end[row]):
+        begin, end = row_begin[row], row_end[row]
+        first = begin if low == 0 else first_at_least(cells, begin, end, low)
+        for at in range(first, end if high == total_bins else first_at_least(cells, first, end, high)):
             cell = int64(cells[at])
             if cell < total_bins:
                 _add(sums, cell, grad, hess, is_shared)
-            if zero_bins.size:
-                _add(sums, int64(zero_bins[cell]), -grad, -hess, is_shared)
+                if zero_bins.size:
+                    _add(sums, int64(zero_bins[cell]), -grad, -hess, is_shared)
+        if zero_bins.size:
+            at = end - 1
+            while at >= begin and cells[at] >= total_bins:  # of missing values, which come last
+                zero = int64(zero_bins[cells[at]])
+                if low <= zero < high:
+                    _add(sums, zero, -grad, -hess, is_shared)
+                at -= 1
     if zero_bins.size:
         for f in range(zero_bins.size - total_bins):
-            _add(sums, int64(zero_bins[total_bins + f]), total_grad, total_hess, is_shared)
+            zero = int64(zero_bins[total_bins + f])
+            if low <= zero < high:
+                _add(sums, zero, total_grad, total_hess, is_shared)
 
 
 @scalar

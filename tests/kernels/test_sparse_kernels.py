@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 from scipy.sparse import csr_array
 from test_predict_kernel import grown_together
 
@@ -27,14 +28,14 @@ NAN = np.nan
 class Table:
     """Random codes (n_features, n_rows): bins, n_bins for missing, mostly those of absent cells; and the same as lists."""
 
-    def __init__(self, seed, n_rows, absent_is_zero):
+    def __init__(self, seed, n_rows, absent_is_zero, listed=0.4, most_features=5):
         rng = np.random.default_rng(seed)
-        n_features = int(rng.integers(1, 6))
+        n_features = int(rng.integers(1, most_features + 1))
         self.n_bins = rng.integers(1, 5, n_features).astype(np.int32)
         self.absent = (rng.integers(0, self.n_bins) if absent_is_zero else self.n_bins).astype(np.int32)
         self.offsets = np.concatenate([[0], np.cumsum(self.n_bins)]).astype(np.int32)
         self.codes = np.repeat(self.absent[:, None], n_rows, axis=1)
-        is_listed = rng.random(self.codes.shape) < 0.4
+        is_listed = rng.random(self.codes.shape) < listed
         random_codes = np.stack([rng.integers(0, n + 1, n_rows) for n in self.n_bins])
         self.codes[is_listed] = random_codes[is_listed]
         self.row_begin, self.cells = np.zeros(n_rows + 1, np.int64), []
@@ -177,10 +178,13 @@ def test_rows_are_marked_as_in_a_dense_page(seed, n_rows, absent_is_zero):
     np.testing.assert_array_equal(chunks, dense_chunks)
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 2**32), st.integers(1, 60), st.booleans(), st.integers(1, 2), st.sampled_from([4, 1000]))
-def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_zero, limbs, slice_rows):
-    table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32), st.integers(1, 60), st.booleans(), st.integers(1, 2), st.sampled_from([4, 1000]),
+    st.sampled_from([2, 3, 7]), st.sampled_from([(0.4, 5), (0.9, 5), (0.5, 20)]),
+)  # fmt: skip
+def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_zero, limbs, slice_rows, n_threads, shape):
+    table, rng = Table(seed, n_rows, absent_is_zero, *shape), np.random.default_rng(seed)
     grad, hess, gpair = random_pairs(rng, limbs, n_rows)
     nodes, segments, rows = random_rows(rng, n_rows)
     first_output, n_limbs = np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
@@ -188,7 +192,7 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
     build = np.arange(3, dtype=np.int32)
     items = histogram.list_build_items(build, nodes, segments, first_output, n_limbs, 1, True, n_rows, slice_rows, 0, hist)
     sparse.build_sparse_histograms_cpu(
-        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, hist, 2
+        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, hist, n_threads
     )
     expected = np.zeros_like(hist)
     for node, (begin, end, _) in enumerate(segments):
@@ -199,6 +203,40 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
                     if code < table.n_bins[f]:
                         expected[nodes["slot"][node], 0, table.offsets[f] + code] += pair << (16 * (limbs - 1 - limb))
     np.testing.assert_array_equal(hist, expected)
+
+
+def shared_units(table, n_threads, n_items=5):
+    """What threads share of one histogram, as (first and end of items, first and end of cells)."""
+    n_rows, items = len(table.row_begin) - 1, np.zeros((n_items, 8), np.int64)
+    ends = np.arange(n_items + 1) * n_rows // n_items
+    items[:, 4], items[:, 5], items[:, 6] = ends[:-1], ends[1:], histogram.ADD_SHARED
+    rows = np.stack([np.arange(n_rows), np.full(n_rows, -1)]).astype(np.int32)
+    return list_units(*table.lists, int(table.offsets[-1]), table.zero_bins, rows, items, n_threads)
+
+
+@njit
+def list_units(row_begin, row_end, cells, total_bins, zero_bins, rows, items, n_threads):
+    return sparse.list_units(row_begin, row_end, cells, total_bins, zero_bins, rows, items, n_threads)
+
+
+@pytest.mark.parametrize("absent_is_zero", [False, True])
+def test_threads_share_a_histogram_by_whole_columns_of_as_many_cells(absent_is_zero):
+    seed = next(seed for seed in range(99) if len(Table(seed, 1, absent_is_zero, most_features=40).n_bins) > 35)
+    table = Table(seed, 3000, absent_is_zero, 0.5, 40)
+    units = shared_units(table, 4)
+    assert units[:, :2].tolist() == [[0, 5]] * 4
+    assert units[0, 2] == 0 and units[-1, 3] == table.offsets[-1] and units[1:, 2].tolist() == units[:-1, 3].tolist()
+    listed = table.cells[table.cells < table.offsets[-1]]
+    n_cells = np.histogram(listed, [*units[:, 2], table.offsets[-1]])[0]
+    assert n_cells.max() < 1.3 * n_cells.mean()
+    if absent_is_zero:
+        assert set(units[:, 2]) <= set(table.offsets.tolist())
+
+
+@pytest.mark.parametrize("absent_is_zero", [False, True])
+def test_rows_of_fewer_cells_than_threads_are_cut_by_rows(absent_is_zero):
+    table = Table(1, 100, absent_is_zero)
+    assert shared_units(table, 40).tolist() == [[i, i + 1, 0, table.offsets[-1]] for i in range(5)]
 
 
 @pytest.mark.parametrize("absent", [np.nan, 0.0])
