@@ -84,7 +84,7 @@ def _grow_tree(root, end, first_slot, scratch, given):
         waiting.pop()
     while len(waiting) > 0:
         best[0] = heappop(waiting)[1]
-        split_nodes(best, end, int64(1), given)
+        split_nodes(best, end, scratch, int64(1), given)
         n_leaves, end = n_leaves + 1, end + 2
         if n_leaves == max_leaves:
             break
@@ -109,7 +109,7 @@ def _grow_ahead(n_trees, most_leaves, scratch, n_threads, given):
         held += search_frontier(frontier, held, subtract, scratch, n_threads, given)
         chosen, places = empty(n_nodes, np.int32), empty(n_nodes, np.int32)
         n_chosen = select_lossguide(n_trees, nodes, max_depth, max_leaves, chosen, places)[0]
-        split_nodes(chosen[:n_chosen], n_nodes, n_threads, given)
+        split_nodes(chosen[:n_chosen], n_nodes, scratch, n_threads, given)
         begin, n_nodes, n_steps = n_nodes, n_nodes + 2 * n_chosen, n_steps + 1
     chosen, places = empty(n_nodes, np.int32), empty(n_nodes, np.int32)
     n_ordered = int64(select_lossguide(n_trees, nodes, max_depth, max_leaves, chosen, places)[1])

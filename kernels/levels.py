@@ -83,7 +83,7 @@ def _split_frontier(frontier, n_nodes, held, subtract, n_leaves, scratch, n_thre
     search_frontier(frontier, held, subtract, scratch, n_threads, given)
     chosen = empty(frontier.size, np.int32)
     selected = chosen[: select_depthwise(frontier, nodes, max_depth, max_leaves, n_leaves, chosen)]
-    split_nodes(selected, n_nodes, n_threads, given)
+    split_nodes(selected, n_nodes, scratch, n_threads, given)
     return selected
 
 

@@ -11,7 +11,7 @@ bytes of cell and 16 of a sum, read and written, per listed cell; whole training
 """
 
 import numpy as np
-from numba import float32, int32, int64, uint32, uint64
+from numba import float32, int32, int64, uint8, uint32, uint64
 
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
@@ -276,25 +276,80 @@ def code_of_row(cells, begin, end, first, n_bins, missing_cell, absent_code):
 
 
 @parallel_kernel
-def mark_sparse_rows_cpu(selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads):
-    """mark_rows_cpu (kernels/partition.py) for a sparse page. absent : int32 (n_features,), IN. Codes of absent cells."""
-    args = (
-        new_counters(n_threads), selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left,
-    )  # fmt: skip
-    launch(n_threads, _mark_chunks, args)
+def mark_sparse_rows_cpu(
+    selected, nodes, cats, chunks, row_begin, cells, offsets, absent, entries, notes, rows, segments, is_left, n_threads
+):  # fmt: skip
+    """mark_rows_cpu (kernels/partition.py) for a sparse page. absent : int32 (n_features,), IN. Codes of absent cells.
+
+    entries : (bounds, rows, codes), IN. Column blocks (kernels/columns.py), or arrays of no column where there are none.
+    notes : uint8 (n_threads, at least n_rows / 8, where there are entries), SCRATCH. Zeros, between calls, too.
+
+    Where a feature has no more entries than the node has rows, those are noted, by a bit, that do not go where absent cells go:
+    200k × 2000, ten cells a row, one thread of an AMD EPYC (Zen 5), 10.6 -> 1.1 ms a round. Else rows are searched for the
+    feature.
+    """
+    counters, table = new_counters(n_threads), (row_begin, cells, offsets, absent, entries, notes)
+    launch(n_threads, _mark_chunks, (counters, selected, nodes, cats, chunks, *table, rows, segments, is_left))
 
 
 @parallel_kernel.part
-def _mark_chunks(thread, counters, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left):
+def _mark_chunks(
+    thread, counters, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, entries, notes, rows, segments, is_left
+):  # fmt: skip
+    noted, notes = int64(-1), notes[thread]  # the split whose entries are
     while True:
         item = claim_near(counters, thread, chunks.shape[0])
         if item >= chunks.shape[0]:
+            if noted >= 0:
+                _note_entries(noted, nodes, cats, offsets, absent, entries, notes, False)
             return
         split, begin, end = selected[chunks[item, 0]], chunks[item, 1], chunks[item, 2]
         feature = nodes[split].feature
         part, marks = rows[segments[split, 2], begin:end], is_left[begin:end]
-        codes = _codes_of_rows(part, feature, row_begin, cells, offsets, absent[feature])
-        chunks[item, 3] = mark_codes_part(codes, split, nodes, cats, int64(offsets[feature + 1] - offsets[feature]), marks)
+        if _has_few_entries(feature, segments[split, 1] - segments[split, 0], entries):
+            if noted != split:
+                if noted >= 0:
+                    _note_entries(noted, nodes, cats, offsets, absent, entries, notes, False)
+                _note_entries(split, nodes, cats, offsets, absent, entries, notes, True)
+                noted = split
+            chunks[item, 3] = _mark_by_notes(split, nodes, cats, offsets, absent, notes, part, marks)
+        else:
+            codes = _codes_of_rows(part, feature, row_begin, cells, offsets, absent[feature])
+            chunks[item, 3] = mark_codes_part(codes, split, nodes, cats, int64(offsets[feature + 1] - offsets[feature]), marks)
+
+
+@parallel_kernel.part
+def _has_few_entries(feature, n_rows, entries):
+    bounds = entries[0]
+    return bounds.shape[0] > 0 and bounds[feature, 1] - bounds[feature, 0] <= n_rows
+
+
+@parallel_kernel.part
+def _note_entries(split, nodes, cats, offsets, absent, entries, notes, is_noted):
+    """Set the bits of the rows that have an entry of a split's feature and do not go where absent cells go, or clear them."""
+    bounds, rows, codes = entries
+    feature = nodes[split].feature
+    missing_code = int64(offsets[feature + 1] - offsets[feature])
+    absent_left = split_goes_left(int64(absent[feature]), nodes, cats, split, missing_code)
+    for i in range(bounds[feature, 0], bounds[feature, 1]):
+        row = uint32(rows[i])
+        if not is_noted:
+            notes[row >> uint32(3)] = 0
+        elif split_goes_left(int64(codes[i]), nodes, cats, split, missing_code) != absent_left:
+            notes[row >> uint32(3)] |= uint8(1) << uint8(row & uint32(7))
+
+
+@parallel_kernel.part
+def _mark_by_notes(split, nodes, cats, offsets, absent, notes, part, marks):
+    """Mark the rows that go left; returns how many."""
+    feature, n_left = nodes[split].feature, int64(0)
+    missing_code = int64(offsets[feature + 1] - offsets[feature])
+    absent_left = uint8(split_goes_left(int64(absent[feature]), nodes, cats, split, missing_code))
+    for i in range(part.size):
+        row = uint32(part[i])
+        marks[i] = (notes[row >> uint32(3)] >> uint8(row & uint32(7))) & uint8(1) ^ absent_left
+        n_left += int64(marks[i])
+    return n_left
 
 
 @parallel_kernel.part

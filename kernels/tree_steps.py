@@ -41,7 +41,7 @@ GIVEN = namedtuple("GIVEN", (
 ))  # fmt: skip
 SCRATCH = namedtuple("SCRATCH", (
     "private", "planes", "pairs", "prefix_grad", "prefix_hess", "gains", "bins", "order", "keys", "light_sums",
-    "light_bits",
+    "light_bits", "notes",
 ))  # fmt: skip
 
 _build, _build_packed = build_histograms_cpu.dispatcher, build_packed_cpu.dispatcher
@@ -59,7 +59,7 @@ def own_scratch(scratch, thread):
     return SCRATCH(
         scratch.private[own], scratch.planes[own], scratch.pairs[own], scratch.prefix_grad[own], scratch.prefix_hess[own],
         scratch.gains[own], scratch.bins[own], scratch.order[own], scratch.keys[own], scratch.light_sums[own],
-        scratch.light_bits[own],
+        scratch.light_bits[own], scratch.notes[own],
     )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def _without_sets(mask, columns_of_sets, n_features):
 
 
 @parallel_kernel.part
-def split_nodes(selected, n_nodes, n_threads, given):
+def split_nodes(selected, n_nodes, scratch, n_threads, given):
     """Split nodes, and part their rows; the children's numbers begin at n_nodes. selected : int32 (n,)."""
     nodes, segments = given.nodes, given.segments
     call_late(apply_splits, (
@@ -152,7 +152,7 @@ def split_nodes(selected, n_nodes, n_threads, given):
     ))  # fmt: skip
     given.counts[n_nodes : n_nodes + 2 * selected.size] = 0
     chunks = list_chunks(selected, segments, n_threads)
-    _mark_rows(given.packing, given.sparse, selected, chunks, n_threads, given)
+    _mark_rows(given.packing, given.sparse, selected, chunks, scratch, n_threads, given)
     call_late(place_children, (selected, nodes, chunks, segments, given.counts))
     call_late(_move, (selected, nodes, chunks, given.rows, segments, given.is_left, n_threads))
 
@@ -178,7 +178,7 @@ def _build_histograms(hist, packing, sparse, build, parents, held, scratch, n_th
             given.words, rows, given.gpair, given.features, offsets, packing, items, built, scratch.private, n_threads
         ))  # fmt: skip
     elif len(sparse) > 0:
-        row_begin, row_end, cells, zero_bins, _, _, _ = sparse
+        row_begin, row_end, cells, zero_bins = sparse[:4]
         call_late(_build_sparse, (
             row_begin, row_end, cells, int64(offsets[offsets.size - 1]), zero_bins, rows, given.gpair, n_limbs, items, built,
             n_threads,
@@ -194,13 +194,14 @@ def _build_histograms(hist, packing, sparse, build, parents, held, scratch, n_th
 
 
 @parallel_kernel.part
-def _mark_rows(packing, sparse, selected, chunks, n_threads, given):
+def _mark_rows(packing, sparse, selected, chunks, scratch, n_threads, given):
     """Which rows go left."""
     nodes, cats, rows, segments, is_left = given.nodes, given.cats, given.rows, given.segments, given.is_left
     if len(sparse) > 0:
-        row_begin, _, _, _, cells, offsets, absent = sparse
+        row_begin, _, _, _, cells, offsets, absent, entries = sparse
         call_late(_mark_sparse, (
-            selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads
+            selected, nodes, cats, chunks, row_begin, cells, offsets, absent, entries, scratch.notes, rows, segments, is_left,
+            n_threads,
         ))  # fmt: skip
     elif len(packing) > 0 and packing[6]:
         call_late(_mark_packed, (

@@ -29,7 +29,7 @@ def grow_trees_cpu(
     segments, rows, is_left, words, columns, packing, sparse, light_rows, codes_per_word, stride, lanes, private, planes, pairs,
     n_bins, gpair, by_row, n_limbs, hist, offsets, features, monotone, scales, first_output, reg_lambda, alpha, max_delta_step,
     min_child_weight, weights, member, n_level, n_node, columns_of_sets, rules, prefix_grad, prefix_hess, gains, bins, order,
-    keys, light_sums, light_bits, n_threads,
+    keys, light_sums, light_bits, notes, n_threads,
 ):  # fmt: skip
     """Grow trees from their roots, which are the first nodes.
 
@@ -42,8 +42,8 @@ def grow_trees_cpu(
     scales : float64 (n_outputs, 2), IN, from float to fixed point.
     columns, packing : packing is () but for packed records, of which it is as build_unpacked_cpu has it. Where its last field
         says so, rows are marked by records, which come in place of columns.
-    sparse : of a page without records row_begin, row_end, cells and zero_bins of build_sparse_histograms_cpu, and cells, offsets
-        and absent of mark_sparse_rows_cpu; else (). light_rows : the most of a node without a histogram (light_nodes.py);
+    sparse : of a page without records row_begin, row_end, cells and zero_bins of build_sparse_histograms_cpu, and cells, offsets,
+        absent and entries of mark_sparse_rows_cpu; else (). light_rows : the most of a node without a histogram (light_nodes.py);
         0: all have one.
     key, weights, member, n_level, n_node : as mask_features_cpu. columns_of_sets, rules, order, keys : columns and so on of
         evaluate_category_splits; none without categories. The others as the kernels have them that are called.
@@ -54,7 +54,7 @@ def grow_trees_cpu(
         scales, 1.0 / scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level,
         n_node, columns_of_sets, rules,
     )  # fmt: skip
-    scratch = SCRATCH(private, planes, pairs, prefix_grad, prefix_hess, gains, bins, order, keys, light_sums, light_bits)
+    scratch = SCRATCH(private, planes, pairs, prefix_grad, prefix_hess, gains, bins, order, keys, light_sums, light_bits, notes)
     if best_first:
         n_grown[0], n_grown[1] = grow_best_first(n_leaves, most_leaves, scratch, n_threads, given)
     else:

@@ -57,8 +57,9 @@ def test_rows_go_where_the_cpu_sends_them(run, seed, n_rows, absent_is_zero):
     chunks = partition.list_chunks(selected, segments, 1)
     is_left, cats = np.zeros(n_rows, np.uint8), rng.integers(0, 2**5, (3, 2)).astype(np.uint32)
     sparse.mark_sparse_rows_cpu(
-        selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, is_left, 1
-    )
+        selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, *table.entries(), rows,
+        segments, is_left, 1,
+    )  # fmt: skip
     progress, first_chunk = progress_of(n_selected=2), np.full(4, -7, np.int64)
     moved, was = np.full(3, -7, np.int64), rows.copy()
     nodes, segments = (np.concatenate([of, np.zeros_like(of, shape=(4, *of.shape[1:]))]) for of in (nodes, segments))

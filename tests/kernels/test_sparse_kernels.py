@@ -46,10 +46,22 @@ class Table:
             self.row_begin[row + 1] = len(self.cells)
         self.cells = np.array(self.cells, np.int32)
         self.lists = self.row_begin, self.row_begin[1:], self.cells
-        self.zero_bins = np.zeros(0, np.int32)
+        self.zero_bins, self.n_rows = np.zeros(0, np.int32), n_rows
         if absent_is_zero:
             zero_bins = self.offsets[:-1] + self.absent
             self.zero_bins = np.concatenate([np.repeat(zero_bins, self.n_bins), zero_bins]).astype(np.int32)
+
+    def entries(self, n_threads=1):
+        """Column blocks, and room for notes."""
+        listed = [np.flatnonzero(codes != absent) for codes, absent in zip(self.codes, self.absent)]
+        rows = [own[np.argsort(codes[own], kind="stable")] for codes, own in zip(self.codes, listed)]
+        ends = np.cumsum([0, *map(len, rows)])
+        codes = np.concatenate([codes[own] for codes, own in zip(self.codes, rows)]).astype(np.uint32)
+        blocks = np.stack([ends[:-1], ends[1:]], axis=1), np.concatenate(rows).astype(np.int32), codes
+        return blocks, np.zeros((n_threads, self.n_rows // 8 + 1), np.uint8)
+
+
+NO_ENTRIES = (np.zeros((0, 2), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32)), np.zeros((2, 0), np.uint8)
 
 
 def random_pairs(rng, limbs, n_rows):
@@ -171,11 +183,15 @@ def test_rows_are_marked_as_in_a_dense_page(seed, n_rows, absent_is_zero):
     partition.mark_rows_cpu(
         selected, nodes, cats, dense_chunks, table.codes.astype(np.uint8), table.n_bins, rows, segments, dense, 2
     )
-    sparse.mark_sparse_rows_cpu(
-        selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, listed, 2
-    )
-    np.testing.assert_array_equal(listed, dense)
-    np.testing.assert_array_equal(chunks, dense_chunks)
+    for entries, notes in (table.entries(2), NO_ENTRIES):
+        listed[:], chunks[:, 3] = 7, -1
+        sparse.mark_sparse_rows_cpu(
+            selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, entries, notes, rows,
+            segments, listed, 2,
+        )  # fmt: skip
+        np.testing.assert_array_equal(listed, dense)
+        np.testing.assert_array_equal(chunks, dense_chunks)
+        assert not notes.any()
 
 
 @settings(max_examples=60)

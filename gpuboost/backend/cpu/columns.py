@@ -18,10 +18,15 @@ from gpuboost.kernels import exact
 from gpuboost.kernels.compaction import compact_entries_cpu
 from gpuboost.kernels.structs import NO_GAIN
 
-__all__ = ["ColumnWalk"]
+__all__ = ["ColumnWalk", "known_columns"]
 
 _NO_LOW_PAIRS = np.zeros(0, np.int32)
 _LOCK, _MADE = Lock(), WeakKeyDictionary[SparsePage, SortedColumns]()
+
+
+def known_columns(binned: BinnedMatrix, page: SparsePage) -> SortedColumns | None:
+    """The sorted columns of a table's one page, if it has them, or a walk has made them."""
+    return _MADE.get(page) if binned.sorted_columns is None else binned.sorted_columns
 
 
 class ColumnWalk:

@@ -16,6 +16,7 @@ import numpy as np
 from gpuboost.arrays import zeros_from_a_line
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.backend.cpu.candidates import Candidates, most_candidates
+from gpuboost.backend.cpu.columns import known_columns
 from gpuboost.backend.cpu.nodes import NodeArrays
 from gpuboost.backend.cpu.predictor import NO_LEAVES
 from gpuboost.backend.cpu.rows import PageRows
@@ -33,16 +34,21 @@ from gpuboost.params import Params
 
 __all__ = ["CpuTable", "open_table"]
 
+NO_ENTRIES = np.zeros((0, 2), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32)
+
 
 class CpuTable(ABC):
-    """binned : the table. pages : its rows in this training. columns : the features of the round."""
+    """binned : the table. pages : its rows in this training. columns : the features of the round. notes : as
+    mark_sparse_rows_cpu."""
 
     columns: ColumnDraw
+    notes: np.ndarray
 
     def __init__(
         self, binned: BinnedMatrix, params: Params, pages: list[PageRows], leaf_size: int, n_threads: int
     ) -> None:
         self._binned, self._cuts, self._pages, self._n_threads = binned, binned.cuts, pages, n_threads
+        self.notes = np.zeros((n_threads, 0), np.uint8)
         self._leaf_size = leaf_size
         self._share = params.colsample_bytree
         # Whether histograms read copies of what a round draws. Packed records are read whole.
@@ -360,7 +366,8 @@ class SparseTable(CpuTable):
 
     def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         page = self._page
-        cells = page.row_begin, self._row_end, self._cells, self._zero_bins, page.cells, self._cuts.offsets, page.absent
+        lists = page.row_begin, self._row_end, self._cells, self._zero_bins
+        cells = *lists, page.cells, self._cuts.offsets, page.absent, self._entries()
         return np.empty((0, 0), np.uint64), (np.empty((0, 0), np.uint8), (), cells, *self._no_records.scratch)
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
@@ -373,9 +380,18 @@ class SparseTable(CpuTable):
     def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
         rows, page = self._pages[p], self._page
         sparse.mark_sparse_rows_cpu(
-            selected, arrays.nodes, arrays.cats, chunks, page.row_begin, page.cells, self._cuts.offsets, page.absent, rows.lists,
-            arrays.segments[p], rows.marks, self._n_threads,
+            selected, arrays.nodes, arrays.cats, chunks, page.row_begin, page.cells, self._cuts.offsets, page.absent,
+            self._entries(), self.notes, rows.lists, arrays.segments[p], rows.marks, self._n_threads,
         )  # fmt: skip
+
+    def _entries(self) -> tuple[np.ndarray, ...]:
+        """Of mark_sparse_rows_cpu, and room for its notes."""
+        columns = known_columns(self._binned, self._page)
+        if columns is None:
+            return NO_ENTRIES
+        if not self.notes.size:
+            self.notes = zeros_from_a_line((self._n_threads, self._page.n_rows // 8 + 1), np.uint8)
+        return columns.bounds, columns.rows, columns.codes
 
     def predict(self, p: int, page: Page, flat: FlatTrees, rows: np.ndarray, margin: np.ndarray) -> None:
         page = self._page

@@ -242,7 +242,7 @@ class CpuTrees(Trees):
             columns.features, self.monotone, gradients.scales, self.first_output, penalty.reg_lambda, penalty.reg_alpha,
             penalty.max_delta_step, penalty.min_child_weight, self._feature_weights, self._member, *self._node_counts(),
             self._columns_of_sets(columns), self._rules, *self._prefix, self._gains, self._bins, self._order, self._keys,
-            *self._light, self._n_threads,
+            *self._light, self._table.notes, self._n_threads,
         )  # fmt: skip
 
     def _light_rows(self) -> int:
