@@ -11,7 +11,7 @@ bytes of cell and 16 of a sum, read and written, per listed cell; whole training
 """
 
 import numpy as np
-from numba import float32, int32, int64, uint8, uint32, uint64
+from numba import float32, float64, int32, int64, uint8, uint32, uint64
 
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
@@ -25,7 +25,7 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.heap_levels import code_of_key, derive_keys, key_columns, write_key
 from gpuboost.kernels.histogram import ADD_SHARED, ASSIGN
-from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, lock, parallel_kernel, scalar, unlock
 from gpuboost.kernels.partition import (
     CHUNK_ROWS,
     ROWS_PER_THREAD,
@@ -53,7 +53,9 @@ from gpuboost.kernels.shares import claim_near, new_counters
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
 SEARCHED_BINS = 8192
-BUCKETS, SAMPLED_ROWS = 1024, 512  # to cut columns by, where threads share a histogram
+ALONE, APART, TOGETHER = 0, 1, 2  # how a thread adds to a histogram: list_units
+N_LOCKS = 64  # of a histogram
+BUCKETS, SAMPLED_ROWS, MOST_COPIED = 1024, 512, 2**16  # to choose among these; bins: 1 MB, of which a copy stays in a cache
 FILLED_PER_CELL = 8  # keys that are cleared, and others derived from, one behind another before one cell has been looked up
 
 
@@ -408,34 +410,47 @@ def build_sparse_histograms_cpu(
     """
     units = list_units(row_begin, row_end, cells, int64(total_bins), zero_bins, rows, items, n_threads)
     counters, of_rows = new_counters(n_threads), (row_begin, row_end, cells, int64(total_bins), zero_bins, rows)
-    launch(n_threads, _build_units, (counters, *of_rows, gpair, n_limbs, items, units, hist))
+    locks = zeros((items.shape[0], N_LOCKS), np.uint8)
+    launch(n_threads, _build_units, (counters, *of_rows, gpair, n_limbs, items, units, locks, hist))
 
 
 @parallel_kernel.part
 def list_units(row_begin, row_end, cells, total_bins, zero_bins, rows, items, n_threads):
-    """What is built by one thread, int64 (n, 4): items units[:, 0] to units[:, 1], which are of one slot and output, and of their
-    cells those from units[:, 2] on, below units[:, 3].
+    """What is built by one thread, int64 (n, 5): items units[:, 0] to units[:, 1], which are of one slot and output, of their
+    cells those from units[:, 2] on, below units[:, 3], and how they are added to the histogram: units[:, 4].
 
-    Atomic addition takes five times as long as any other, so what several threads add to is cut into ranges of columns, of about
-    as many cells: each thread goes through all rows, and adds up its own range. Finding where that begins takes as long as
-    adding one cell atomically, so rows of fewer cells than there are threads are cut by rows, as the items are. 200k × 2000, ten
-    cells a row, two threads of an AMD EPYC (Zen 5): 10.3 -> 6.5 ms a round (one thread 7.2).
+    Atomic addition takes five times as long as any other, so threads that share a histogram do it only where nothing else pays:
+
+        APART     each adds up a copy of the histogram, and then that: where its bins are few, and fewer than the cells of an item
+        ALONE     a range of columns, of about as many cells as the others': each thread goes through all rows
+        TOGETHER  atomically: rows of fewer cells than there are threads, as finding where a range begins takes as long as adding
+                  one cell atomically
+
+    Two threads of an AMD EPYC (Zen 5), ms a round of depth 6: 200k × 2000, ten cells a row, atomically 41, by ranges 38; 1M × 100,
+    five cells a row, by ranges 50, by copies 32.
     """
-    units, n_units, i = empty((items.shape[0] * n_threads, 4), np.int64), 0, 0
+    units, n_units, i = empty((items.shape[0] * n_threads, 5), np.int64), 0, 0
     counts, bounds = empty(BUCKETS, np.int64), empty(n_threads + 1, np.int64)
     while i < items.shape[0]:
         end = i + 1
         is_shared, slot, own = items[i, 6] == ADD_SHARED, items[i, 0], items[i, 1]
         while is_shared and end < items.shape[0] and items[end, 0] == slot and items[end, 1] == own:
             end += 1
-        n_ranges = 1
-        if end > i + 1:
+        n_parts, how = end - i, ALONE
+        if is_shared:
             part = rows[items[i, 3], items[i, 4] : items[end - 1, 5]]
-            n_ranges = _choose_ranges(row_begin, row_end, cells, total_bins, zero_bins, part, counts, bounds)
-        for k in range(n_ranges if n_ranges > 1 else end - i):
+            row_cells = _count_sample(row_begin, row_end, cells, total_bins, part, counts)
+            how = TOGETHER
+            if total_bins <= min(row_cells * float64(part.size) / float64(end - i), float64(MOST_COPIED)):
+                n_parts, how = min(n_threads, end - i), APART
+            elif row_cells >= n_threads:
+                n_parts, how = n_threads, ALONE
+                _choose_ranges(counts, total_bins, zero_bins, bounds)
+        for k in range(n_parts):
             unit = units[n_units]
-            unit[0], unit[1], unit[2], unit[3] = i + k, i + k + 1, 0, total_bins
-            if n_ranges > 1:
+            unit[0], unit[1] = i + (end - i) * k // n_parts, i + (end - i) * (k + 1) // n_parts
+            unit[2], unit[3], unit[4] = 0, total_bins, how
+            if is_shared and how == ALONE:
                 unit[0], unit[1], unit[2], unit[3] = i, end, bounds[k], bounds[k + 1]
             n_units += 1
         i = end
@@ -443,13 +458,9 @@ def list_units(row_begin, row_end, cells, total_bins, zero_bins, rows, items, n_
 
 
 @parallel_kernel.part
-def _choose_ranges(row_begin, row_end, cells, total_bins, zero_bins, rows, counts, bounds):
-    """Ranges of cells, each of about as many in some of these rows, and how many: as many as ``bounds`` has room for, or 1.
-
-    counts : int64 (BUCKETS,), SCRATCH. bounds : int64, OUT. Where ranges begin, and where the last one ends; where zeros are
-        absent, a feature does not lie in two of them.
-    """
-    n_ranges, n_rows, n = bounds.size - 1, min(rows.size, SAMPLED_ROWS), int64(0)
+def _count_sample(row_begin, row_end, cells, total_bins, rows, counts):
+    """Cells of a row, on average, of some of these. counts : int64 (BUCKETS,), OUT. How many lie in each part of all bins."""
+    n_rows, n = min(rows.size, int64(SAMPLED_ROWS)), int64(0)
     counts[:] = 0
     for i in range(n_rows):
         row = rows[rows.size * i // n_rows]
@@ -457,11 +468,19 @@ def _choose_ranges(row_begin, row_end, cells, total_bins, zero_bins, rows, count
             if cells[at] < total_bins:
                 counts[int64(cells[at]) * BUCKETS // total_bins] += 1
                 n += 1
-    if n < n_ranges * n_rows:
-        return 1
-    bounds[0], k, below = 0, 1, int64(0)
+    return float64(n) / float64(max(n_rows, int64(1)))
+
+
+@parallel_kernel.part
+def _choose_ranges(counts, total_bins, zero_bins, bounds):
+    """Where ranges of about as many cells begin, and the last one ends: bounds, int64, OUT. Where zeros are absent, a feature
+    does not lie in two of them."""
+    n_ranges, k, below, n = bounds.size - 1, 1, int64(0), int64(0)
     for bucket in range(BUCKETS):
-        while k < n_ranges and below >= n * k // n_ranges:
+        n += counts[bucket]
+    bounds[0] = 0
+    for bucket in range(BUCKETS):
+        while k < n_ranges and below * n_ranges >= n * k:
             bound = total_bins * bucket // BUCKETS
             while zero_bins.size and 0 < bound < total_bins and zero_bins[bound] == zero_bins[bound - 1]:
                 bound += 1
@@ -469,26 +488,44 @@ def _choose_ranges(row_begin, row_end, cells, total_bins, zero_bins, rows, count
             k += 1
         below += counts[bucket]
     bounds[k:] = total_bins
-    return n_ranges
 
 
 @parallel_kernel.part
-def _build_units(thread, counters, row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, n_limbs, items, units, hist):
+def _build_units(
+    thread, counters, row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, n_limbs, items, units, locks, hist
+):  # fmt: skip
+    copy = empty(0, np.int64)
     while True:
         claimed = claim_near(counters, thread, units.shape[0])
         if claimed >= units.shape[0]:
             return
-        first, end, low, high = units[claimed, 0], units[claimed, 1], units[claimed, 2], units[claimed, 3]
-        item = items[first]
-        output, is_shared = item[2], item[6] == ADD_SHARED and low == 0 and high == total_bins
-        sums, own = hist[item[0], item[1]].reshape(-1), rows[item[3], item[4] : items[end - 1, 5]]
+        unit = units[claimed]
+        item, last, low, high, how = items[unit[0]], items[unit[1] - 1], unit[2], unit[3], unit[4]
+        output, all_sums, own = item[2], hist[item[0], item[1]].reshape(-1), rows[item[3], item[4] : last[5]]
+        if how == APART and copy.size == 0:
+            copy = zeros(2 * total_bins, np.int64)
+        sums = copy if how == APART else all_sums
         if item[6] == ASSIGN:
             sums[:] = 0
         for limb in range(n_limbs[output]):
             shift = int64(LIMB_BITS * (n_limbs[output] - 1 - limb))
-            _add_rows(
-                row_begin, row_end, cells, total_bins, low, high, zero_bins, own, gpair[output, limb], shift, is_shared, sums
-            )  # fmt: skip
+            pairs, is_shared = gpair[output, limb], how == TOGETHER
+            _add_rows(row_begin, row_end, cells, total_bins, low, high, zero_bins, own, pairs, shift, is_shared, sums)
+        if how == APART:
+            _add_copy(thread, copy, locks[item[0] % locks.shape[0]], all_sums)
+
+
+@parallel_kernel.part
+def _add_copy(thread, copy, locks, sums):
+    """And clear it. locks : of parts of ``sums``, where each thread begins with another."""
+    n = copy.size
+    for k in range(locks.size):
+        part = (k + thread) % locks.size
+        lock(locks, part)
+        for i in range(n * part // locks.size, n * (part + 1) // locks.size):
+            sums[i] += copy[i]
+            copy[i] = 0
+        unlock(locks, part)
 
 
 @parallel_kernel.part

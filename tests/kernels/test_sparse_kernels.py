@@ -222,7 +222,7 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
 
 
 def shared_units(table, n_threads, n_items=5):
-    """What threads share of one histogram, as (first and end of items, first and end of cells)."""
+    """What threads share of one histogram: list_units."""
     n_rows, items = len(table.row_begin) - 1, np.zeros((n_items, 8), np.int64)
     ends = np.arange(n_items + 1) * n_rows // n_items
     items[:, 4], items[:, 5], items[:, 6] = ends[:-1], ends[1:], histogram.ADD_SHARED
@@ -236,11 +236,11 @@ def list_units(row_begin, row_end, cells, total_bins, zero_bins, rows, items, n_
 
 
 @pytest.mark.parametrize("absent_is_zero", [False, True])
-def test_threads_share_a_histogram_by_whole_columns_of_as_many_cells(absent_is_zero):
+def test_threads_share_a_large_histogram_by_whole_columns_of_as_many_cells(absent_is_zero):
     seed = next(seed for seed in range(99) if len(Table(seed, 1, absent_is_zero, most_features=40).n_bins) > 35)
     table = Table(seed, 3000, absent_is_zero, 0.5, 40)
-    units = shared_units(table, 4)
-    assert units[:, :2].tolist() == [[0, 5]] * 4
+    units = shared_units(table, 4, n_items=2000)  # each of fewer cells than there are bins
+    assert units[:, :2].tolist() == [[0, 2000]] * 4 and (units[:, 4] == sparse.ALONE).all()
     assert units[0, 2] == 0 and units[-1, 3] == table.offsets[-1] and units[1:, 2].tolist() == units[:-1, 3].tolist()
     listed = table.cells[table.cells < table.offsets[-1]]
     n_cells = np.histogram(listed, [*units[:, 2], table.offsets[-1]])[0]
@@ -250,9 +250,17 @@ def test_threads_share_a_histogram_by_whole_columns_of_as_many_cells(absent_is_z
 
 
 @pytest.mark.parametrize("absent_is_zero", [False, True])
-def test_rows_of_fewer_cells_than_threads_are_cut_by_rows(absent_is_zero):
+def test_threads_add_up_copies_of_a_small_histogram(absent_is_zero):
+    table = Table(1, 3000, absent_is_zero)
+    own = [[0, 1], [1, 3], [3, 5]]
+    assert shared_units(table, 3).tolist() == [[*items, 0, table.offsets[-1], sparse.APART] for items in own]
+
+
+@pytest.mark.parametrize("absent_is_zero", [False, True])
+def test_rows_of_few_cells_of_a_large_histogram_are_added_together(absent_is_zero):
     table = Table(1, 100, absent_is_zero)
-    assert shared_units(table, 40).tolist() == [[i, i + 1, 0, table.offsets[-1]] for i in range(5)]
+    units = [[i, i + 1, 0, table.offsets[-1], sparse.TOGETHER] for i in range(80)]
+    assert shared_units(table, 40, n_items=80).tolist() == units
 
 
 @pytest.mark.parametrize("absent", [np.nan, 0.0])
