@@ -426,8 +426,8 @@ def list_units(row_begin, row_end, cells, total_bins, zero_bins, rows, items, n_
         TOGETHER  atomically: rows of fewer cells than there are threads, as finding where a range begins takes as long as adding
                   one cell atomically
 
-    Two threads of an AMD EPYC (Zen 5), ms a round of depth 6: 200k × 2000, ten cells a row, atomically 41, by ranges 38; 1M × 100,
-    five cells a row, by ranges 50, by copies 32.
+    Two threads of an AMD EPYC (Zen 5), ms a round of depth 6: 200k × 2000, ten cells a row, atomically 41, by ranges 38;
+    1M × 100, five cells a row, by ranges 50, by copies 32.
     """
     units, n_units, i = empty((items.shape[0] * n_threads, 5), np.int64), 0, 0
     counts, bounds = empty(BUCKETS, np.int64), empty(n_threads + 1, np.int64)
