@@ -38,7 +38,7 @@ def predict_codes(a: Any, c: Ceilings) -> tuple[float, float]:
     return descend(a.rows.size or a.columns.shape[1], a.trees, a.tree_begin.size, c.lookup(64))
 
 
-def predict_few_rows(a: Any, c: Ceilings) -> tuple[float, float]:
+def predict_plain(a: Any, c: Ceilings) -> tuple[float, float]:
     flat = a.self._flat["host"]
     return descend(len(a.table), flat.nodes, flat.first_node.size, c.lookup(2**15))
 
@@ -58,7 +58,7 @@ KERNELS = [
         ("predicting codes", "half of rows, columns"),
     ),
     Kernel(
-        "predict_few_rows", "row × tree", predict_few_rows, "each level waits for the one before; Python around it",
+        "predict_plain", "row × tree", predict_plain, "each level waits for the one before; Python around it",
         ("one row",), Predictor,
     ),
 ]  # fmt: skip

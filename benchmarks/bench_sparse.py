@@ -26,6 +26,8 @@ def marked(chunks: np.ndarray, n_total: int, sizes: tuple[int, ...], c: Ceilings
 
 def mark_sparse_rows(a: Any, c: Ceilings) -> tuple[float, float]:
     n_total = a.row_begin.size - 1
+    if len(a.entries[0]):  # bits of the rows, which lie in a cache
+        return marked(a.chunks, n_total, (), c)
     return marked(a.chunks, n_total, (8, max(4 * a.cells.size // n_total, 4)), c)
 
 
@@ -38,7 +40,7 @@ KERNELS = [
         "build_sparse_histograms_cpu", "cell", build_sparse_histograms,
         "rows of few cells: a loop of unknown length each; cells are gathered where they are added", ("sparse numbers",),
     ),
-    Kernel("mark_sparse_rows_cpu", "row", mark_sparse_rows, "a binary search of dependent loads", ("sparse numbers",)),
+    Kernel("mark_sparse_rows_cpu", "row", mark_sparse_rows, "bits, one by one; a column's entries", ("sparse numbers",)),
     Kernel("mark_packed_rows_cpu", "row", mark_packed_rows, "one line of memory for one byte; a lookup", ("one-hot, packed",)),
 ]  # fmt: skip
 
