@@ -500,11 +500,14 @@ def build_packed_cpu(build, parents, nodes, segments, first_output, n_codes, wor
     build : int32 (n,), IN. nodes : NODE, IN. Their slots. segments : int64 (n_nodes, 3), IN. Their rows. first_output : int32
         (n_trees,), IN.
     parents : int32 (n or 0,), IN. Slots that become the larger child's.
-    words : uint64 (n_rows, ≤ REGISTERS), IN. Records of n_codes codes of one byte. rows, gpair : as build_histograms_cpu.
+    words : uint64 (n_rows, words of a record), IN. Records of n_codes codes of one byte, of which REGISTERS words are added up
+        together, wide ones, too: nothing is split, so half as much is written, subtracted and searched. 1,000 × 100, 20,000 × 200
+        and × 2,000, one thread of an AMD EPYC (Zen 5), ms a round: 1.35, 6.7, 75 -> 0.68, 4.2, 51.
+    rows, gpair : as build_histograms_cpu.
     hist : int64 (n_slots, codes of whole words, BYTE_STRIDE), INOUT.
     """
     n_words = (n_codes + 7) // 8
-    group_words = count_group_words(n_words, build.size, n_threads)
+    group_words = count_group_words(min(n_words, REGISTERS), build.size, n_threads)
     n_groups = (n_words + group_words - 1) // group_words
     n_histograms = n_groups * build.size
     n_slices = count_slices(count_rows(build, segments) // max(build.size, 1), n_histograms, n_threads)

@@ -414,9 +414,11 @@ def packs(monkeypatch):
     return packs
 
 
-@pytest.mark.parametrize("n_columns, is_packed", [(4, False), (5, True), (9, True), (27, True), (32, True), (33, False)])
+@pytest.mark.parametrize(
+    "n_columns, is_packed", [(4, False), (5, True), (9, True), (27, True), (32, True), (33, True), (90, True)]
+)
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_packed_histograms_of_one_to_four_words(n_columns, is_packed, n_threads, calls, packs, use_backend):
+def test_packed_histograms_of_one_word_and_more(n_columns, is_packed, n_threads, calls, packs, use_backend):
     """Nodes, or their words where nodes are few, are shared out to threads."""
     rng = np.random.default_rng(n_columns)
     X = rng.normal(size=(N_ROWS, n_columns)).astype(np.float32)
@@ -426,6 +428,24 @@ def test_packed_histograms_of_one_to_four_words(n_columns, is_packed, n_threads,
         use_backend(CpuBackend(threads))
         digests.add(digest(train({}, gb.DMatrix(X, y)).model))
     assert len(digests) == 1 and packs == [is_packed] * 3
+
+
+@pytest.mark.parametrize("n_threads", [2, 3, FOUR])
+@pytest.mark.parametrize("params", [{}, CLASSES, {"max_bin": 300}])
+def test_threads_part_early_where_histograms_are_large(params, n_threads, calls, use_backend, monkeypatch):
+    X, y = table()
+    depths, digests = [], set()
+    depth_of = CpuTrees._first_depth
+    monkeypatch.setattr(CpuTrees, "_first_depth", lambda *args: depths.append(depth_of(*args)) or depths[-1])
+    for memory, threads in ((0, n_threads), (2**30, n_threads), (0, 1)):
+        monkeypatch.setattr("gpuboost.backend.cpu.trees.NEAR_MEMORY", memory)
+        use_backend(CpuBackend(threads))
+        digests.add(digest(train({**params, "max_depth": 7}, gb.DMatrix(X, labels(params, y)), 1).model))
+    n_trees = params.get("num_class", 1)
+    early, usual, alone = depths
+    assert len(digests) == 1 and alone == 1
+    assert n_trees << (early - 1) >= n_threads and (early == 1 or n_trees << (early - 2) < n_threads)
+    assert n_trees << (usual - 1) >= 8 * n_threads
 
 
 @pytest.mark.parametrize("n_rows, is_packed", [(2**16 - 1, True), (2**16, False)])

@@ -276,7 +276,7 @@ class CpuTrees(Trees):
         as many bins for every feature, are not larger."""
         packs = self._binned.representation is Representation.DENSE and self._cuts.categorical is None
         packs &= self._binned.dtype == np.uint8
-        packs = packs and words.shape[1] <= histogram.REGISTERS and self._hist.shape[1] == 1
+        packs = packs and self._hist.shape[1] == 1
         shape = histogram.packed_shape(len(self._columns.features))
         packs = packs and math.prod(shape) <= 2 * self._hist.shape[2] and self._pages[0].n_rows < histogram.FLUSH_ROWS
         if packs and not self._gradients.is_refined:
