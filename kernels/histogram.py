@@ -12,12 +12,13 @@ Gradient and hessian are added in one go as a packed int64, g·2^32 + h, into a 
 either half can overflow. Floor: one store per update. Indices are unsigned: for a signed one numba adds a test whether it counts
 from the end, which cost a quarter of the time.
 
-A record of codes (one row, all features, padded) of up to 32 bytes is held in registers while the pair is added at all its codes,
-and the records of rows to come are prefetched; of two limbs both are added in one go. Wider records are gathered, a word of 8
-bytes into each of a few planes, and added word by word. 450k × 28, AMD EPYC, one thread, ns a row of a level, by planes -> in
-registers: one limb 12.1 -> 12.1 at random codes, 12 -> 9.7 at skewed ones, 16 -> 10 at 80 % zeros; two limbs 23 -> 13. Wide
-records the other way: 54 features 27 -> 32 for every eighth row, 500 features 278 -> 415 for every second. Thousands of rows for
-14 features, then for the others, so that the private histograms stay in 32 KB: 15.3 -> 17.5 at random codes (Zen 3).
+Of a record of one-byte codes (one row, all features, padded) 32 bytes are held in registers while the pair is added at their
+codes, and the records of rows to come are prefetched; of two limbs both are added in one go. Two-byte codes are gathered, a word
+of 8 bytes into each of a few planes, and added word by word. 450k × 28, AMD EPYC, one thread, ns a row of a level, by planes ->
+in registers: one limb 12.1 -> 12.1 at random codes, 12 -> 9.7 at skewed ones, 16 -> 10 at 80 % zeros; two limbs 23 -> 13. Wide
+records, which begin with a line: 100k × 60, one thread and two (Zen 5), 6.2 -> 5.9 and 3.6 -> 3.3 ms a round, 70k × 500 40 -> 36
+and 23 -> 20. Thousands of rows for 14 features, then for the others, so that the private histograms stay in 32 KB: 15.3 -> 17.5
+at random codes (Zen 3).
 
 Loops over codes must be unrolled: 28 ms a round of 450k × 28, 41 where they are not. Their bounds are constants to LLVM only if
 it inlines the function, as it is told to; as constants to numba they would be, too, but compile the function for each.
@@ -64,7 +65,7 @@ from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.shares import claim_near, claim_rows, new_counters
 
 GATHER_ROWS = 1024  # rows copied side by side before they are added: planes of 8 KB
-GROUP_WORDS = 16  # words of one work item: 16 × 16 KB of private histograms stay in the second-level cache; of several outputs a
+GROUP_WORDS = 16  # words of one work item: of private histograms as much stays in the second-level cache; of several outputs a
 # quarter, which is as much of FEW_LANES and twice as much of LANES
 FLUSH_ROWS = 65536  # |g| ≤ 2^15 and h < 2^16 keep both halves of a packed sum inside 32 bits for so many rows
 MIN_SLICE_ROWS = 8192
@@ -72,9 +73,8 @@ PACKED_ROWS = 1024  # of a slice of a node: its packed sums take as long to add 
 # threads of an AMD EPYC 0.225 ms a round, 0.25 without
 BYTE_STRIDE = 264  # bins of a private histogram for one-byte codes. With 256, equal codes of features lie multiples of 4 KB
 # apart, and the CPU takes loads to depend on stores that they do not: 77 ns a row with 80 % zeros, 10 so (AMD EPYC)
-REGISTERS = 4  # words of a record that are added together
-LINE_WORDS = 8  # of a cache: of wide records every eighth word of a group is prefetched. With the first one alone 100,000 × 200
-# take 13.0 ms a round, so 12.3
+REGISTERS = 4  # words of a record of one-byte codes that are added together
+LINE_WORDS = 8  # of a cache: of those that are gathered every eighth word of a group is prefetched
 AHEAD = 32  # rows whose records are prefetched: 450,000 × 28, ms of histograms a tree, 8, 16, 32 or 64 rows 9.0, 7.5, 6.8, 6.8
 # (AMD EPYC, Zen 5)
 LANES, FEW_LANES = 8, 4  # outputs added together, at most; of up to four as many as add_four adds. Of 8 codes, ns a row, output:
@@ -186,7 +186,8 @@ def build_histograms_cpu(
     items : int64 (n_items, 8), IN. slot, output within the tree, output of gpair, row buffer, begin, end, what to do to the
         slot: ASSIGN, ADD, or where other threads add to it, too, ADD_SHARED (of integers: the order cannot matter), and how many
         outputs from that one on.
-    group_words : words that a thread adds together, at most GROUP_WORDS: fewer where there are too few items for all threads.
+    group_words : words that a thread adds together, at most GROUP_WORDS, of one-byte codes of one output REGISTERS: fewer where
+        there are too few items for all threads.
     hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT.
     private : int64 (n_threads, words of a group · codes_per_word · stride), SCRATCH, zero on entry and on return. LANES times as
         large where several outputs are added together, twice where two limbs are.
@@ -226,7 +227,7 @@ def _build_items(
                 private, planes[:n_words], pairs, hist[slot, own : own + item[7]], own_locks[own : own + item[7]],
             )  # fmt: skip
             continue
-        if codes_per_word == 8 and words.shape[1] <= REGISTERS:
+        if codes_per_word == 8:
             _add_records(
                 words, first_word, features, rows[side, begin:end], gpair[output], n_limbs[output], mode, private,
                 hist[slot, own], own_locks[own],
@@ -242,9 +243,8 @@ def _build_items(
                 next_rows = rows[side, gather_end : min(gather_end + n_rows, end)]
                 for w in range(n_words):
                     _add_word(
-                        planes[w, :n_rows], pairs[:n_rows], codes_per_word, features.size - 1 - w * codes_per_word, stride,
-                        private[w * codes_per_word * stride :], words, first_word + w, gpair[output, limb],
-                        next_rows if w % LINE_WORDS == 0 else next_rows[:0],
+                        planes[w, :n_rows], pairs[:n_rows], stride, private[w * codes_per_word * stride :], words, first_word + w,
+                        gpair[output, limb], next_rows if w % LINE_WORDS == 0 else next_rows[:0],
                     )  # fmt: skip
             _flush(private, stride, features, shift, mode, hist[slot, own], own_locks[own])
             mode = max(mode, int64(ADD))
@@ -258,7 +258,8 @@ def _widened(pair):
 
 @parallel_kernel.part
 def _add_records(words, first_word, offsets, rows, gpair, n_limbs, mode, private, hist, locks):
-    """An item of one output and a few words of one-byte codes. gpair : int32 (1 or 2, n_rows). hist : int64 (bins, 2)."""
+    """An item of one output and up to REGISTERS words of one-byte codes. gpair : int32 (1 or 2, n_rows). hist : int64 (bins,
+    2)."""
     flat, width, first, n_codes = words.reshape(-1), uint64(words.shape[1]), uint64(first_word), offsets.size - 1
     high, low = gpair[0], gpair[n_limbs - 1]
     if n_limbs == 2:
@@ -367,20 +368,9 @@ def _gather(words, first_word, rows, planes):
 
 
 @parallel_kernel.part
-def _add_word(plane, pairs, codes_per_word, n_codes, stride, private, words, first_word, gpair, next_rows):
-    """Add the pairs at the codes of one word. n_codes : from this word on; up to 4 of them need only half of it."""
-    if codes_per_word == 4:  # constants, from which LLVM unrolls the loop over codes
-        _add_codes(plane, pairs, int64(4), int64(16), stride, private, words, first_word, gpair, next_rows)
-    elif n_codes > 4:
-        _add_codes(plane, pairs, int64(8), int64(8), int64(BYTE_STRIDE), private, words, first_word, gpair, next_rows)
-    else:
-        _add_codes(plane, pairs, int64(4), int64(8), int64(BYTE_STRIDE), private, words, first_word, gpair, next_rows)
-
-
-@inlined_scalar
-def _add_codes(plane, pairs, n_codes, bits, stride, private, words, first_word, gpair, next_rows):
-    """private[j · stride + code j] += pair. next_rows : rows whose records and pairs are prefetched meanwhile."""
-    mask = uint64((1 << bits) - 1)
+def _add_word(plane, pairs, stride, private, words, first_word, gpair, next_rows):
+    """Add the pairs at the four codes of one word: private[j · stride + code j] += pair. next_rows : rows whose records and pairs
+    are prefetched meanwhile."""
     flat, width, source = words.reshape(-1), uint64(words.shape[1]), uint64(first_word)
     for i in range(pairs.size):
         if i < next_rows.size:
@@ -388,8 +378,8 @@ def _add_codes(plane, pairs, n_codes, bits, stride, private, words, first_word, 
             prefetch(flat, row * width + source)
             prefetch(gpair, row)
         word, pair = plane[i], pairs[i]
-        for j in range(n_codes):  # unsigned, so that no index could count from the end
-            private[uint64(j * stride) + uint64((word >> uint64(j * bits)) & mask)] += pair
+        for j in range(4):  # unsigned, so that no index could count from the end
+            private[uint64(j * stride) + uint64((word >> uint64(16 * j)) & uint64(0xFFFF))] += pair
 
 
 def _lanes_adder(n_lanes, add):
