@@ -34,8 +34,9 @@ def also_by_position(*names: str, is_fit: bool = False) -> Callable[[F], F]:
                 pairs = ", ".join(f"{name}=" for name in further)
                 warnings.warn(f"Pass {pairs} by name, not by position, to {function.__qualname__}.", FutureWarning, 2)
                 args, kwargs = args[:n_own], kwargs | further
-            if is_fit and (moved := [name for name in kwargs if name not in own_names and hasattr(args[0], name)]):
-                name, kind = moved[0], type(args[0]).__name__
+            strangers = [name for name in kwargs if name not in own_names] if is_fit else []
+            if strangers and strangers[0] in args[0].get_params(deep=False):
+                name, kind = strangers[0], type(args[0]).__name__
                 raise TypeError(f"fit takes no {name}, a parameter of the estimator. Pass it there: {kind}({name}=...).")
             return function(*args, **kwargs)
 

@@ -42,6 +42,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # 12 µs so, 56 as a block: laying out 1 to 1,000 trees for blocks pays from 64 to 130 rows on.
 FEW_ROWS = 64
 FEW_VALUES = 65536  # of sparse rows written out: 256 KB, in 20 µs
+FEW_BYTES = 2**20
 KEPT_PREDICTORS = 8  # iteration ranges whose trees stay laid out for prediction
 ROWS_OF_A_LAYOUT = 1000  # that go down a tree in the time in which it is laid out
 
@@ -233,19 +234,20 @@ class Predictor:
 
     def plain_table(self, table: Any, missing: float) -> np.ndarray | None:
         """The table as predict_plain takes it: float32 or float64 on the host, in usual_form, as many columns as the model. None
-        for others. SciPy's csr rows, if they are few, are written out."""
+        for others. SciPy's csr rows, if they are few values, are written out."""
         shape: tuple[int, ...] = getattr(table, "shape", ())
         if len(shape) != 2 or shape[1] != self.rounds.n_features or self.rounds.linear is not None:
             return None
         if type(table) is not np.ndarray:
-            is_csr = shape[0] <= FEW_ROWS and missing != missing and is_sparse(table) and table.format == "csr"
+            is_csr = missing != missing and is_sparse(table) and table.format == "csr"
             return self._write_out(table) if is_csr else None
         dtype, flags = table.dtype, table.flags
         if dtype != FLOAT32 and dtype != FLOAT64:
             return None
         if flags.carray:
             return table
-        return usual_form(table) if flags.aligned and (shape[0] <= FEW_ROWS or not flags.fnc) else None
+        is_read = not flags.fnc or shape[0] <= FEW_ROWS or table.nbytes <= FEW_BYTES  # by columns it is copied
+        return usual_form(table) if flags.aligned and is_read else None
 
     def _write_out(self, table: Any) -> np.ndarray | None:
         """Rows of a csr matrix without repeated cells; None where they are many values."""
@@ -267,10 +269,11 @@ class Predictor:
         Python is in a cache. None where predict is to refuse a value, naming it, or to go to a GPU."""
         if len(table) <= FEW_ROWS:
             kernel, forest, n_outputs, n_few = self._few.get(is_margin) or self._of_few_rows(is_margin)
+            if n_outputs == 1 and not strict_shape:
+                values = np.empty(len(table), FLOAT32)
+                return values if kernel(table, missing, forest, values[None]) else None
             out = np.empty((n_outputs, len(table)), FLOAT32)
-            if not kernel(table, missing, forest, out):
-                return None
-            return out[0] if n_outputs == 1 and not strict_shape else finished_prediction(out[:n_few], strict_shape)
+            return finished_prediction(out[:n_few], strict_shape) if kernel(table, missing, forest, out) else None
         row_map, n_values = (None, None) if is_margin else self._value_map()
         number = float(_as_float32(missing))
         backend = prediction_backend(params, table.size)

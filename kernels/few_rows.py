@@ -72,6 +72,7 @@ def pack_forest(trees, leaf_values, tree_begin, tree_groups, sets, base, n_featu
 
 @inlined_scalar
 def _parts(words, n_outputs):
+    """Nodes, beginnings, levels, first outputs, features, base margins, sets and leaf values."""
     n_features, n_nodes, n_eights = int64(words[0]), int64(words[2]), (int64(words[1]) + AT_ONCE - 1) // AT_ONCE
     end_of_nodes = HEAD + 4 * n_nodes
     end_of_begin = end_of_nodes + AT_ONCE * n_eights

@@ -405,8 +405,7 @@ def build_sparse_histograms_cpu(
     row_begin, row_end : int64 (≥ n_rows,), IN. Row r lists cells[row_begin[r]:row_end[r]]. total_bins : of the features that they
         belong to; hist may have more.
     zero_bins : int32 (total_bins + n_features,) or (0,), IN. For each cell, the bin of zero of its feature; empty where absent
-        cells are missing. Others as there. Several items of one slot, which threads share, are cut by columns, or added
-        atomically (see list_units).
+        cells are missing. Others as there. list_units says how threads share the items of one slot.
     """
     units = list_units(row_begin, row_end, cells, int64(total_bins), zero_bins, rows, items, n_threads)
     counters, of_rows = new_counters(n_threads), (row_begin, row_end, cells, int64(total_bins), zero_bins, rows)

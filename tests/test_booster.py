@@ -310,7 +310,9 @@ def test_inplace_predict_makes_no_matrix_of_a_plain_array(n_rows, monkeypatch):
     table = np.resize(X, (n_rows, X.shape[1]))
     expected = booster.predict(gb.DMatrix(table))
     monkeypatch.setattr("gpuboost.booster.DMatrix", type("None", (), {"__init__": None}))
-    np.testing.assert_array_equal(booster.inplace_predict(table), expected)
+    predicted = booster.inplace_predict(table)
+    np.testing.assert_array_equal(predicted, expected)
+    assert predicted.flags.owndata and predicted.flags.writeable
 
 
 def test_inplace_predict_of_the_most_probable_class():

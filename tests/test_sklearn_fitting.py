@@ -178,8 +178,9 @@ def test_early_stopping_without_eval_set_says_what_to_pass(table):
 def test_fit_says_where_its_old_arguments_went(table, kind):
     with pytest.raises(TypeError, match=rf"fit takes no eval_metric.*Pass it there: {kind.__name__}\(eval_metric=\.\.\.\)"):
         kind().fit(*table[:2], eval_metric="rmse")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weigth'"):
-        kind().fit(*table[:2], sample_weigth=None)
+    for name in ("sample_weigth", "predict"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            kind().fit(*table[:2], **{name: None})
 
 
 @pytest.mark.parametrize("verbose, n_lines", [(False, 0), (True, 4), (2, 3)])

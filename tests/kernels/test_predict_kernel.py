@@ -72,9 +72,11 @@ def test_few_rows_by_hand_and_through_a_row_map():
     classes = predict_few(batch, forest(STUMP, DEEP, groups=[0, 1]), 2, start=[0.0, 15.0], row_map=argmax_row)
     assert classes[0].tolist() == [1, 0, 1]  # margins 10 | 16, 20 | 17, 10 | 19
     assert predict_few(np.array([[-999.0]]), forest(STUMP), missing=-999.0).tolist() == [[10]]
+    assert predict_few(np.array([[0.0, -0.1]]), forest(DEEP), missing=-0.1).tolist() == [[2]]  # a float32 after rounding
+    assert predict_few(np.array([[0.0, -0.1]]), forest(DEEP)).tolist() == [[1]]
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, 3.5e38, 1e39])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 3.5e38, 1e39, float(np.finfo(np.float32).max)])
 def test_few_rows_with_values_beyond_float32_are_refused(value):
     assert predict_few(np.array([[1.0, 0.0], [0.0, value]]), forest(STUMP)) is None
 
@@ -151,8 +153,12 @@ def test_rows_that_arrive_early_wait_for_those_that_go_down_a_lopsided_tree(lowe
     margin, leaves = predict_values(x[:, None], forest(tree))
     assert margin[0].tolist() == x.tolist()
     assert leaves[:, 0].tolist() == [2 * int(k) + 1 if k < n_levels else 2 * n_levels for k in x]
-    few = predict_few(x[:, None], forest(STUMP, tree, *[STUMP] * 8, groups=[0, 1] + [0] * 8), 2)
-    assert few[1].tolist() == x.tolist() and few[0].tolist() == np.where(x < 1.5, 90.0, 180.0).tolist()
+    for place in (0, 7, 8):
+        trees, groups = [STUMP] * 9, [0] * 9
+        trees.insert(place, tree)
+        groups.insert(place, 1)
+        few = predict_few(x[:, None], forest(*trees, groups=groups), 2)
+        assert few[1].tolist() == x.tolist() and few[0].tolist() == np.where(x < 1.5, 90.0, 180.0).tolist()
 
 
 def test_margins_add_up_tree_by_tree_in_float32():

@@ -75,6 +75,8 @@ def test_a_set_by_hand():
     expected = [10, 10, 2, 2, 2, 2, 2, 10, 2, 2, 2]  # of a fraction the whole part counts; what is no category goes left
     assert predict_values(batch, flat)[0].tolist() == [expected]
     assert predict_few(batch, flat).tolist() == [expected]
+    ten_trees = with_sets(forest(*[TREE] * 10), {5 * tree: {1, 33} for tree in range(10)})
+    assert predict_few(batch, ten_trees).tolist() == [[10 * value for value in expected]]
     x0[2] = -999.0
     assert predict_values(np.column_stack([x0, -np.ones(len(x0))]), flat, missing=-999.0)[0][0, :3].tolist() == [10, 10, 1]
 

@@ -221,11 +221,13 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
     np.testing.assert_array_equal(hist, expected)
 
 
-def shared_units(table, n_threads, n_items=5):
+def shared_units(table, n_threads, n_items=5, n_outputs=1):
     """What threads share of one histogram: list_units."""
     n_rows, items = len(table.row_begin) - 1, np.zeros((n_items, 8), np.int64)
     ends = np.arange(n_items + 1) * n_rows // n_items
     items[:, 4], items[:, 5], items[:, 6] = ends[:-1], ends[1:], histogram.ADD_SHARED
+    items = np.tile(items, (n_outputs, 1))
+    items[:, 1] = np.repeat(np.arange(n_outputs), n_items)
     rows = np.stack([np.arange(n_rows), np.full(n_rows, -1)]).astype(np.int32)
     return list_units(*table.lists, int(table.offsets[-1]), table.zero_bins, rows, items, n_threads)
 
@@ -252,8 +254,11 @@ def test_threads_share_a_large_histogram_by_whole_columns_of_as_many_cells(absen
 @pytest.mark.parametrize("absent_is_zero", [False, True])
 def test_threads_add_up_copies_of_a_small_histogram(absent_is_zero):
     table = Table(1, 3000, absent_is_zero)
-    own = [[0, 1], [1, 3], [3, 5]]
-    assert shared_units(table, 3).tolist() == [[*items, 0, table.offsets[-1], sparse.APART] for items in own]
+    for n_items, n_outputs, own in (
+        (5, 1, [[0, 1], [1, 3], [3, 5]]), (2, 1, [[0, 1], [1, 2]]), (3, 2, [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 6]]),
+    ):  # fmt: skip
+        units = [[*items, 0, table.offsets[-1], sparse.APART] for items in own]
+        assert shared_units(table, 3, n_items, n_outputs).tolist() == units
 
 
 @pytest.mark.parametrize("absent_is_zero", [False, True])
